@@ -196,7 +196,7 @@ def test_time_left_follows_the_gap(monkeypatch):
     clock = iter(np.arange(0.0, 100.0))
     monkeypatch.setattr("time.perf_counter", lambda: next(clock))
     states = []
-    watch = Watch(False, states.append)
+    watch = Watch(False, [states.append])
     for gap in (1e-1, 1e-2, 1e-3, 1e-4):
         watch.report("solver", gap=gap, tol=1e-4)
     # a tenth each second, so three are left after the first second

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, NamedTuple, TextIO, TypeVar
 
-from nbsketch._report.validation import check_integer, check_positive, keeping_fitted
+from nbsketch._report.validation import check_integer, check_positive
 
 T = TypeVar("T")
 _REFRESH = 0.1  # seconds between two updates of a line
@@ -159,10 +159,10 @@ class Watch:
     def __init__(
         self,
         verbose: bool,
-        callback: Callable[[FitState], Any] | None,
+        callbacks: Sequence[Callable[[FitState], Any]],
         max_seconds: float = math.inf,
     ) -> None:
-        self._callback = callback
+        self._callbacks = callbacks
         self._max_seconds = max_seconds
         self._display = Display() if verbose else None
         self._began = time.perf_counter()
@@ -195,9 +195,9 @@ class Watch:
         self._state = state._replace(seconds_left=left)
         if self._display is not None:
             self._display.update(_line(self._state))
-        if self._callback is not None and not self.stopped:
+        if self._callbacks and not self.stopped:
             with _reporting_to(None):  # not the fits that the callback makes
-                self.stopped = bool(self._callback(self._state))
+                self.stopped = any([bool(c(self._state)) for c in self._callbacks])
                 self.asked = self.stopped
         self.stopped |= now - self._began >= self._max_seconds
         return self.stopped
@@ -277,9 +277,12 @@ _current: ContextVar[Watch | None] = ContextVar("watch", default=None)
 
 @contextmanager
 def watching(
-    verbose: Any, callback: Any, max_seconds: float | None = None
+    verbose: Any,
+    callback: Any,
+    max_seconds: float | None = None,
+    listener: Callable[[FitState], bool] | None = None,
 ) -> Iterator[None]:
-    """Open a watch for a fit, with the arguments of an estimator.
+    """Open a watch for a fit, with the arguments of an estimator and one more callback.
 
     Without any of them, and if `verbose` is 0, a fit inside another one reports to the
     watch of that one.
@@ -292,24 +295,16 @@ def watching(
         )
     if max_seconds is not None:
         check_positive("max_seconds", max_seconds)
-    if not shown and callback is None and max_seconds is None:
+    callbacks = [c for c in (callback, listener) if c is not None]
+    if not shown and not callbacks and max_seconds is None:
         yield
         return
-    watch = Watch(shown, callback, math.inf if max_seconds is None else max_seconds)
+    watch = Watch(shown, callbacks, math.inf if max_seconds is None else max_seconds)
     try:
         with _reporting_to(watch):
             yield
     finally:
         watch.close()
-
-
-@contextmanager
-def watched_fit(estimator: Any) -> Iterator[None]:
-    """Watch a fit; if it fails, give the estimator back as it was."""
-    listeners = estimator.verbose, estimator.callback
-    limit = getattr(estimator, "max_seconds", None)
-    with keeping_fitted(estimator), watching(*listeners, limit):
-        yield
 
 
 @contextmanager

@@ -27,9 +27,10 @@ from sklearn.utils.validation import check_array, check_is_fitted
 from nbsketch._expansion import expansion_of
 from nbsketch._onnx import write_onnx
 from nbsketch._report import validation
-from nbsketch._report.progress import watched_fit, watching
+from nbsketch._report.progress import watching
 from nbsketch.estimators._summary import summarize
 from nbsketch.files import SaveMixin
+from nbsketch.fitting.callbacks import CallbackSupportMixin, watched_fit, with_callbacks
 from nbsketch.fitting.certificate import warn_of
 from nbsketch.fitting.lost_columns import warn_of_lost_columns
 from nbsketch.fitting.methods import select_method, sketch_rows
@@ -140,7 +141,7 @@ def _flattened(y: NDArray) -> NDArray:
 
 
 @validation.declares_parameters
-class KernelExpansion(SaveMixin, BaseEstimator):
+class KernelExpansion(SaveMixin, CallbackSupportMixin, BaseEstimator):
     """A model that, once fitted, is a kernel expansion on the landmarks of a sketch."""
 
     kernel: Any = field(default="auto", kw_only=False)
@@ -307,6 +308,7 @@ class SketchedModel(KernelExpansion, ABC):
     ) -> Problem:
         """Check parameters and data; return the problem that `fit` solves."""
 
+    @with_callbacks
     def fit(
         self,
         X: ArrayLike,

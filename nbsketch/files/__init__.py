@@ -35,6 +35,8 @@ from nbsketch.sketches._sketch import Origin
 __all__ = ["load"]
 
 _FORMAT = "nbsketch model 2"
+# Where scikit-learn keeps callbacks, which see fits and have no place in a file.
+_CALLBACKS = "_skl_callbacks"
 _UNSAVABLE = "a model file holds numbers, text, arrays and objects of nbsketch"
 _CSR = "data", "indices", "indptr", "shape"
 
@@ -56,7 +58,8 @@ def save_model(model: Any, path: str | Path) -> None:
     arrays: dict[str, Any] = {}
     name = name_of(model, "model")
     params = model.get_params(deep=False)
-    fitted = {key: value for key, value in vars(model).items() if key not in params}
+    others = {*params, _CALLBACKS}
+    fitted = {key: value for key, value in vars(model).items() if key not in others}
     content = {
         "version": nbsketch.__version__,
         "class": name,

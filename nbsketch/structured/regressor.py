@@ -27,7 +27,7 @@ from sklearn.utils.validation import check_is_fitted
 from nbsketch._expansion import PivotedCholesky
 from nbsketch._machine.memory import fits
 from nbsketch._report import validation
-from nbsketch._report.progress import report, watched_fit, watching
+from nbsketch._report.progress import report, watching
 from nbsketch._sketch_map import (
     SketchMap,
     draw,
@@ -37,6 +37,7 @@ from nbsketch._sketch_map import (
 )
 from nbsketch.files import SaveMixin
 from nbsketch.fitting import sketched
+from nbsketch.fitting.callbacks import CallbackSupportMixin, watched_fit, with_callbacks
 from nbsketch.fitting.lost_columns import warn_of_lost_columns
 from nbsketch.kernels import Kernel, PrecomputedKernel, as_kernel
 from nbsketch.rows.inputs import (
@@ -84,7 +85,7 @@ def _by_default(sketch: Any, size: Any, n: int) -> Any:
 
 
 @validation.declares_parameters
-class InputOutputKernelRegressor(SaveMixin, BaseEstimator):
+class InputOutputKernelRegressor(SaveMixin, CallbackSupportMixin, BaseEstimator):
     r"""Structured prediction with sketched input and output kernels.
 
     Outputs y of any kind are points :math:`\psi(y)` of the feature space of a kernel
@@ -211,6 +212,7 @@ class InputOutputKernelRegressor(SaveMixin, BaseEstimator):
     verbose: int = 0
     callback: Any = None
 
+    @with_callbacks
     def fit(
         self, X: Any, Y: Any, sample_weight: Any = None
     ) -> InputOutputKernelRegressor:

@@ -15,7 +15,7 @@ from sklearn.base import BaseEstimator, is_classifier
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from nbsketch._report.progress import is_stopped, seconds_left, watched_fit
+from nbsketch._report.progress import is_stopped, seconds_left
 from nbsketch._report.validation import (
     check_choice,
     check_collected,
@@ -26,6 +26,7 @@ from nbsketch._report.validation import (
     random_generator,
 )
 from nbsketch.files import SaveMixin
+from nbsketch.fitting.callbacks import CallbackSupportMixin, watched_fit, with_callbacks
 from nbsketch.rows.copies import merged
 from nbsketch.rows.inputs import TrainingRows, loaded
 from nbsketch.rows.outliers import outlier_warning
@@ -53,7 +54,7 @@ _LISTED = 5
 
 
 @declares_parameters
-class TabularModel(SaveMixin, BaseEstimator):
+class TabularModel(SaveMixin, CallbackSupportMixin, BaseEstimator):
     """Base of the estimators for tables."""
 
     effort: str = field(default="fast", kw_only=False)
@@ -64,6 +65,7 @@ class TabularModel(SaveMixin, BaseEstimator):
     verbose: int = 0
     callback: Any = None
 
+    @with_callbacks
     def fit(
         self,
         X: Any,

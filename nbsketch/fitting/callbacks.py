@@ -1,0 +1,98 @@
+"""Fits that are watched: by the arguments of an estimator, and by scikit-learn.
+
+scikit-learn has callbacks from version 1.9 on. Stages of a fit are their tasks, and the
+iterations of a stage its subtasks, at most a hundred where their number is known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+from nbsketch._report.progress import FitState, watching
+from nbsketch._report.validation import keeping_fitted
+
+F = TypeVar("F", bound=Callable[..., Any])
+# Subtasks of a stage, at most.
+_SUBTASKS = 100
+
+try:
+    from sklearn.callback import CallbackSupportMixin, with_callbacks
+except ImportError:  # of an older version
+
+    class CallbackSupportMixin:  # type: ignore[no-redef]
+        """Support of scikit-learn's callbacks, which this version does not have."""
+
+    def with_callbacks(method: F) -> F:
+        """Return the method as it is."""
+        return method
+
+
+@contextmanager
+def watched_fit(estimator: Any) -> Iterator[None]:
+    """Watch a fit; if it fails, give the estimator back as it was.
+
+    Methods that do are decorated by `with_callbacks`, which ends those of scikit-learn.
+    """
+    tasks = FitTasks(estimator) if getattr(estimator, "_skl_callbacks", None) else None
+    limit = getattr(estimator, "max_seconds", None)
+    listeners = estimator.verbose, estimator.callback, limit, tasks
+    with keeping_fitted(estimator), watching(*listeners):
+        yield
+    if tasks is not None:
+        tasks.end()
+
+
+class FitTasks:
+    """The stages of a fit, and their iterations, as tasks of scikit-learn's callbacks.
+
+    Called with the state of the fit; returns whether a callback asks to stop.
+    """
+
+    def __init__(self, estimator: Any) -> None:
+        self._estimator = estimator
+        self._fit = estimator._init_callback_context(max_subtasks=None)
+        self._fit.call_on_fit_task_begin(estimator=estimator)
+        self._name = ""
+
+    def __call__(self, state: FitState) -> bool:
+        """Follow a fit to a state; return whether to stop."""
+        if state.stage != self._name:
+            self._open(state)
+        stop = False
+        reached = self._reached(state)
+        while self._done < reached and not stop:
+            self._done += 1
+            stop = self._run(self._stage.subcontext(task_name="iteration"))
+        return stop
+
+    def end(self) -> None:
+        """End the last stage, and the fit."""
+        self._close()
+        self._fit.call_on_fit_task_end(
+            estimator=self._estimator, reconstruction_attributes=dict
+        )
+
+    def _open(self, state: FitState) -> None:
+        self._close()
+        self._name = state.stage
+        self._done = 0
+        self._planned = min(state.total, _SUBTASKS) if state.total else None
+        self._stage = self._fit.subcontext(state.stage, max_subtasks=self._planned)
+        self._stage.call_on_fit_task_begin(estimator=self._estimator)
+
+    def _close(self) -> None:
+        if self._name:
+            self._stage.call_on_fit_task_end(estimator=self._estimator)
+        self._name = ""
+
+    def _reached(self, state: FitState) -> int:
+        """Return how many subtasks of the stage are done; one more of unknown many."""
+        if self._planned is None or not state.total:
+            return self._done + 1
+        return min(self._planned, state.iteration * self._planned // state.total)
+
+    def _run(self, task: Any) -> bool:
+        task.call_on_fit_task_begin(estimator=self._estimator)
+        return bool(task.call_on_fit_task_end(estimator=self._estimator))

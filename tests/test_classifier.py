@@ -24,6 +24,7 @@ def make_model(**options):
     return SketchedKernelClassifier(**options)
 
 
+@pytest.mark.thin(times=1)
 @pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize("n_classes", [2, 3])
 def test_rings_are_learned(loss, n_classes):

@@ -292,6 +292,7 @@ def test_conformal_models_have_no_rows_of_weight_zero(method, cv):
     assert_array_equal(model.predict_interval(X), expected)
 
 
+@pytest.mark.thin(every=2)
 @pytest.mark.parametrize(
     "model",
     [

@@ -227,6 +227,7 @@ def test_tables_of_categories_are_data_frames(tables):
         model.predict_cdf(parts, y[:, None])
 
 
+@pytest.mark.thin(times=1)
 @pytest.mark.parametrize("outputs", [1, 2])
 @pytest.mark.parametrize("frame", [False, True])
 def test_posteriors_and_shapley_values_are_lazy(data, outputs, frame):

@@ -95,6 +95,7 @@ def test_two_processes_fit_the_model_of_one(client, data, model, tol):
     np.testing.assert_allclose(lazy.compute(), known, atol=tol * scale)
 
 
+@pytest.mark.full
 def test_features_that_are_not_kept_are_computed_again(client, data, monkeypatch):
     X, y = data
     expected = regressor().fit(X, y).predict(X)

@@ -292,6 +292,7 @@ def test_calibration_leaves_a_fold():
 # what it is good for ---------------------------------------------------------------
 
 
+@pytest.mark.thin(times=1)
 @pytest.mark.parametrize("cv", [5, TimeSeriesSplit(5)], ids=["blocks", "time"])
 @pytest.mark.parametrize("loss", ["square", "huber"])
 @pytest.mark.filterwarnings("ignore::nbsketch.DependentRowsWarning")

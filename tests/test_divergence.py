@@ -110,6 +110,7 @@ def test_targets_far_from_zero_without_an_intercept_do_not_diverge(loss):
 ADAM = {"alpha": 1e-3, "sketch": "identity"} | KNOWN
 
 
+@pytest.mark.thin(times=1)
 @pytest.mark.parametrize("weights", [None, np.linspace(0.0, 2.0, 300)])
 @pytest.mark.parametrize(
     "loss", ["square", "huber", "pinball", "epsilon-insensitive", "joint"]
@@ -122,6 +123,7 @@ def test_adam_of_regressors(loss, weights):
     check_adam(model, X, y + 100.0, weights)
 
 
+@pytest.mark.thin(times=1)
 @pytest.mark.parametrize("loss", ["logistic", "hinge", "squared-hinge"])
 @pytest.mark.parametrize("n_classes", [2, 3])
 def test_adam_of_classifiers(loss, n_classes):

@@ -21,9 +21,11 @@ from nbsketch.losses import (
 )
 from nbsketch.solvers import dual_path, solve_dual, solve_scalar
 from nbsketch.solvers._dual import search as dual_search
+from nbsketch.solvers._dual.problem import DualProblem
 from nbsketch.solvers._linear import cholesky
 from nbsketch.solvers._linear.cholesky import LowRankPreconditioner
 from nbsketch.solvers._linear.conjugate_gradients import StoredMatrix
+from nbsketch.solvers.row_loss import row_loss
 
 LOSSES = [
     HuberLoss(0.3),
@@ -94,6 +96,24 @@ def test_the_gap_bounds_the_distance_from_the_minimum(loss, first):
     assert converged >= 12
 
 
+@pytest.mark.parametrize("loss", [HuberLoss(0.3), PinballLoss(0.8)], ids=NAMES[:2])
+def test_the_noise_of_a_certificate_is_what_errors_of_predictions_add(loss):
+    rng, n, error = np.random.default_rng(0), 200, 0.01
+    weights = rng.uniform(0.5, 1.5, size=n)
+    p = DualProblem(
+        y=rng.normal(size=n), weights=weights, rows=row_loss(loss, np.zeros(n)),
+        alpha=1e-2, fit_intercept=False,
+    )  # fmt: skip
+    a, fitted = p.rows.clip(rng.normal(size=n)), 0.3 * rng.normal(size=n)
+    exact = p.certify(a, fitted, np.zeros(1), error)
+    moved = [
+        p.certify(a, fitted + error * rng.normal(size=n), np.zeros(1), 0.0).gap
+        for _ in range(300)
+    ]
+    size = np.sqrt(np.mean(np.square(np.array(moved) - exact.gap)))
+    assert 0.9 * size < exact.noise < 2 * size
+
+
 @pytest.mark.parametrize("loss", LOSSES, ids=NAMES)
 def test_moderate_penalties_are_solved(loss):
     for seed in range(100, 110):
@@ -104,6 +124,7 @@ def test_moderate_penalties_are_solved(loss):
         assert above <= 2e-6 * solution.objective + hidden
 
 
+@pytest.mark.thin(times=1)
 @pytest.mark.parametrize("part", [0.0, 1.0])
 @pytest.mark.parametrize("loss", LOSSES, ids=NAMES)
 def test_conjugate_gradients_give_the_same_solution(loss, part, monkeypatch):

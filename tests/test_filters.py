@@ -474,6 +474,19 @@ def test_generalized_cross_validation(filter, fit_intercept, weights):
         assert_allclose(spectrum.mean_squares(filter, alpha), error, rtol=1e-10)
 
 
+def test_generalized_cross_validation_counts_rows_by_their_weights():
+    (Z, Y), weights = data(), some_weights()
+    spectrum = decompose(ArrayDesign(Z), Y, sample_weight=weights)
+    alphas = spectrum.top * np.array([0.3, 3.0])
+    found = generalized_cross_validation(spectrum, RidgeFilter(), alphas, weights)
+    n = weights.sum() ** 2 / np.square(weights).sum()
+    for value, alpha in zip(found, alphas, strict=True):
+        H = smoother(RidgeFilter(), Z, alpha, True, weights)
+        error = np.average(np.square(Y - H @ Y).sum(axis=1), weights=weights)
+        assert 1 - np.trace(H) / n > 0.1
+        assert_allclose(value, error / (1 - np.trace(H) / n) ** 2, rtol=1e-10)
+
+
 def test_generalized_cross_validation_where_every_filter_interpolates():
     rng = np.random.default_rng(0)
     Z, Y = rng.normal(size=(8, 8)), np.zeros((8, 1))

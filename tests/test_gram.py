@@ -145,6 +145,7 @@ def test_product_with_landmarks(kernel, recipe, rng, dtype, tol):
 
 
 # Both metrics of wide data, and more rows and landmarks than fit into a tile.
+@pytest.mark.thin(times=1)
 @pytest.mark.parametrize("n_features", [1, 10, 40, 300])
 @pytest.mark.parametrize("kernel", [GaussianKernel(9.0), LaplacianKernel(99.0)])
 def test_more_rows_than_a_tile(kernel, n_features, rng, dtype, tol):

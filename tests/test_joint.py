@@ -79,6 +79,7 @@ def check(solution, Z, y, T, alpha, best, weights=None):
     assert value - best <= solution.gap + 1e-8 * best
 
 
+@pytest.mark.thin(times=1)
 @pytest.mark.parametrize("T", FACTORS.values(), ids=FACTORS)
 @pytest.mark.parametrize("intercept", [False, True])
 @pytest.mark.parametrize("alpha", [1e-8, 1e-4, 1.0])
@@ -273,6 +274,7 @@ def constrained_reference(Z, y, T, alpha, weights):
     )
 
 
+@pytest.mark.thin(times=1)
 @pytest.mark.parametrize("gamma", [0.5, 50.0])
 @pytest.mark.parametrize("alpha", [1e-6, 1e-3, 1e-1])
 @pytest.mark.parametrize("weighted", [False, True])
@@ -373,6 +375,7 @@ def test_both_kinds_of_directions_lead_to_one_minimum(monkeypatch, non_crossing)
     assert found[0].objective == pytest.approx(found[1].objective, rel=2e-8)
 
 
+@pytest.mark.thin(times=1)
 @pytest.mark.parametrize("T", FACTORS.values(), ids=FACTORS)
 @pytest.mark.parametrize("intercept", [False, True])
 @pytest.mark.parametrize("weighted", [False, True])

@@ -270,6 +270,7 @@ def test_powers_of_two_are_accurate(rng, dtype):
     assert_array_equal(exact, np.exp2(-whole))
 
 
+@pytest.mark.full
 @pytest.mark.skipif(
     platform.machine() not in ("x86_64", "AMD64"), reason="names of x86 features"
 )

@@ -65,6 +65,7 @@ def test_lazy_frames_are_to_be_collected(model):
         apply(frame.lazy())
 
 
+@pytest.mark.thin(times=1)
 @pytest.mark.parametrize("library", ["polars", "pyarrow", "objects"])
 @pytest.mark.parametrize(
     "model", [RIDGE, TabularKernelRegressor(random_state=0)], ids=["kernel", "table"]

@@ -339,6 +339,7 @@ def test_strong_penalties(loss, n, fit_intercept):
             check_certificate(solution, Z, y, loss, alpha, fit_intercept, w)
 
 
+@pytest.mark.thin(times=1)
 @pytest.mark.parametrize("loss", NONSMOOTH, ids=repr)
 @pytest.mark.parametrize("alpha", [1e3, 1.0])
 def test_strong_penalties_against_the_optimum(loss, alpha):
@@ -399,6 +400,7 @@ def test_the_unit_of_objective_and_weights_does_not_matter(factor):
         assert_allclose(two.objective, factor * one.objective, rtol=1e-9)
 
 
+@pytest.mark.thin(times=1)
 @pytest.mark.parametrize("n", [300, 20_000])
 @pytest.mark.parametrize("scale", [1.0, 1e2, 1e4, 1e6])
 @both_intercepts

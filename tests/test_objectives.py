@@ -277,6 +277,7 @@ def test_outliers_are_excluded_from_the_validation_of_robust_losses(seed):
     assert score(y) > 0.1  # one in twenty at most is left out
 
 
+@pytest.mark.thin(every=3)
 @pytest.mark.parametrize("seed", range(3))
 def test_a_path_ends_where_weaker_penalties_lose(seed, monkeypatch):
     rng = np.random.default_rng(seed)
@@ -374,6 +375,7 @@ def test_a_guess_of_the_penalty_shortens_a_path_and_does_not_change_it(monkeypat
     assert np.argmin(far.errors) > 0
 
 
+@pytest.mark.thin(times=1)
 @pytest.mark.parametrize("loss", [HingeLoss(), LogisticLoss(), PinballLoss(0.3)])
 @pytest.mark.parametrize("fit_intercept", [False, True])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])

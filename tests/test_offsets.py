@@ -28,6 +28,7 @@ def error(loss, fit, X):
     return np.mean((fit(X, y) - y) ** 2) / np.var(y)
 
 
+@pytest.mark.thin(times=1)
 @pytest.mark.parametrize("loss", MARGINS)
 @pytest.mark.parametrize("offset", [1e3, 1e5])
 def test_offsets_do_not_end_in_one_class(loss, offset):
@@ -36,6 +37,7 @@ def test_offsets_do_not_end_in_one_class(loss, offset):
     assert model.score(X, y) == 1.0
 
 
+@pytest.mark.thin(times=1)
 @pytest.mark.parametrize("loss", RESIDUALS)
 @pytest.mark.parametrize("offset", [1e3, 1e5])
 def test_offsets_do_not_end_in_a_constant(loss, offset):
@@ -50,6 +52,7 @@ def test_offsets_of_joint_quantiles():
     assert error("joint", fit, line() + 1e5) < 1e-4
 
 
+@pytest.mark.thin(times=1)
 @pytest.mark.parametrize("loss", ["logistic", "huber"])
 @pytest.mark.parametrize("kernel", ["linear", "polynomial", "precomputed"])
 def test_offsets_on_all_rows_by_the_dual(loss, kernel):
@@ -68,6 +71,7 @@ def test_offsets_on_all_rows_by_the_dual(loss, kernel):
         assert SketchedKernelRegressor(**known).fit(X, y).score(X, y) > 0.9999
 
 
+@pytest.mark.thin(times=1)
 @pytest.mark.parametrize("loss", MARGINS)
 @pytest.mark.parametrize("bandwidth", [100.0, 1000.0])
 def test_large_bandwidths_do_not_end_in_one_class(loss, bandwidth):

@@ -129,6 +129,7 @@ def test_rare_targets_are_no_gross_errors(name, cv):
     )
 
 
+@pytest.mark.thin(every=3)
 @pytest.mark.parametrize("seed", [1, 3, 5])
 def test_amounts_beside_nearly_half_zeros_are_no_gross_errors(seed):
     """They are far from the middle, but too many for errors: another population."""

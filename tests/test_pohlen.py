@@ -96,6 +96,7 @@ def test_bootstrap_is_one_model_of_sampled_rows():
     assert_allclose(model.predict(parts.test[0]), expected, rtol=1e-6, atol=1e-9)
 
 
+@pytest.mark.thin(every=2)
 @pytest.mark.parametrize("name", [WITHOUT, *SKETCHES, BOOTSTRAP, SPARSE])
 def test_every_method_learns(name):
     parts = split(toy(200), 0)

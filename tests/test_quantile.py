@@ -295,6 +295,7 @@ def test_one_level_says_nothing_of_others():
         model.predict_cdf(X, 0.5)
 
 
+@pytest.mark.thin(times=1)
 @pytest.mark.parametrize("c", [0.0, 0.1, 3.0, 1e6])
 @pytest.mark.parametrize("model", [JointQuantileRegressor(), TabularKernelRegressor()])
 def test_the_distribution_of_a_constant_target_is_a_jump(model, c):

@@ -13,7 +13,8 @@ from nbsketch.losses import (
 from nbsketch.outputs import GraphOutput
 from nbsketch.solvers.design import ArrayDesign, Design
 from nbsketch.solvers.newton import solve_scalar
-from nbsketch.solvers.radial import solve_radial
+from nbsketch.solvers.radial import RadialProblem, solve_radial
+from nbsketch.solvers.row_loss import row_loss
 
 LOSSES = {
     "square": SquareLoss(),
@@ -170,6 +171,7 @@ HARD = {
 }
 
 
+@pytest.mark.thin(times=1)
 @pytest.mark.parametrize("change", HARD.values(), ids=HARD)
 @pytest.mark.parametrize("intercept", [False, True])
 @pytest.mark.parametrize("loss", [LOSSES["huber"], LOSSES["eps"]], ids=["huber", "eps"])
@@ -294,3 +296,17 @@ def test_a_state_of_another_problem_is_an_error():
     state = solve_radial(Z, Y, "huber", np.eye(3), 1.0).state
     with pytest.raises(ValueError, match="`state` must hold"):
         solve_radial(Z[:, :2], Y, "huber", np.eye(3), 1.0, state=state)
+
+
+def test_the_gradient_of_a_balanced_dual_point_is_its_own():
+    (Z, Y), rng = problem(), np.random.default_rng(1)
+    weights, loss = rng.uniform(0.2, 3.0, size=len(Y)), LOSSES["huber"]
+    y = np.ascontiguousarray(Y.T)
+    p = RadialProblem.of(
+        ArrayDesign(Z), 0.1, weights, True,
+        y=y, loss=loss, T=np.eye(3), losses=row_loss(loss, y.ravel()),
+    )  # fmt: skip
+    a = p.bounded(rng.normal(size=y.shape))
+    balanced, gradient = p._balanced(a, Z.T @ (weights * a).T, None)
+    np.testing.assert_allclose(balanced @ weights, 0, atol=1e-12)
+    np.testing.assert_allclose(gradient, Z.T @ (weights * balanced).T, atol=1e-12)

@@ -83,8 +83,8 @@ def tiny_table2(monkeypatch):
 
 @pytest.fixture
 def tiny_figures(monkeypatch):
-    """Shrink the figures: 600 rows, two sizes, two more of sub-sampling."""
-    monkeypatch.setattr(figures, "N_ROWS", 600)
+    """Shrink the figures: 300 rows, two sizes, two more of sub-sampling."""
+    monkeypatch.setattr(figures, "N_ROWS", 300)
     monkeypatch.setattr(figures, "SIZES", (10, 20))
     monkeypatch.setattr(figures, "MANY_LANDMARKS", (40, 60))
     monkeypatch.setattr(figures, "QUICK_SIZES", (10, 20))
@@ -381,6 +381,7 @@ def test_table1_on_real_data(monkeypatch):
 # figures ----------------------------------------------------------------------------
 
 
+@pytest.mark.thin(every=3)
 @pytest.mark.parametrize("name", figures.FIGURES)
 def test_figures(name, tiny_figures, tmp_path, capsys):
     command = ["reproduce", name, "--replicates", "2", "--out", str(tmp_path)]

@@ -199,6 +199,7 @@ def test_more_features_than_rows():
     assert len(kept_by(tuned)) <= screening._FEW
 
 
+@pytest.mark.thin(every=3)
 @pytest.mark.parametrize("preprocessing", ["standard", "rank", "both"])
 def test_scaler_has_the_kept_features(preprocessing):
     X, y = draw(FUNCTIONS["steps"])
@@ -281,7 +282,7 @@ def rmse(model, X, y):
     return np.sqrt(np.mean((model.predict(X) - y) ** 2))
 
 
-@pytest.mark.thin(every=2)
+@pytest.mark.thin(every=4)
 @functions
 def test_useless_features_cost_next_to_nothing(f):
     X, y = draw(f)
@@ -293,6 +294,7 @@ def test_useless_features_cost_next_to_nothing(f):
     assert desired < 0.25 * target.std()
 
 
+@pytest.mark.full
 def test_classes_and_robust_losses():
     X, y = draw(FUNCTIONS["sine and product"], n=900)
     X_new, target = draw(FUNCTIONS["sine and product"], n=2000, seed=1, noise=0)

@@ -107,6 +107,7 @@ pytestmark = [
 ]
 
 
+@pytest.mark.thin(every=2)
 @parametrize_with_checks(
     [estimator for estimator, _ in ESTIMATORS], expected_failed_checks=expected_failures
 )

@@ -135,6 +135,7 @@ def test_fit_and_failures_leave_nothing_behind():
     assert not hasattr(model.fit(X, Y), "_held")
 
 
+@pytest.mark.thin(times=1)
 @pytest.mark.parametrize("loss", ["hinge", "logistic"])
 @pytest.mark.parametrize("count", [2, 3])
 def test_classes_of_a_stream_that_begins_with_one_row(loss, count):

@@ -87,6 +87,7 @@ def test_product_on_the_unit_cube(rng, dtype, tol):
         SymmetricGram(kernel, 2 * X)
 
 
+@pytest.mark.thin(times=1)
 @pytest.mark.parametrize("kernel", [k for k in COMPILED if k.takes_sparse], ids=repr)
 @pytest.mark.parametrize("memory", [0.0, 1e9])
 def test_sparse_rows(kernel, memory, rng, monkeypatch):

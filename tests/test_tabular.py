@@ -95,6 +95,7 @@ def tiny(monkeypatch):
 EVERY = [(task, name) for task in TASKS for name in methods.methods(task)]
 
 
+@pytest.mark.thin(every=3)
 @pytest.mark.parametrize(("task", "name"), EVERY)
 def test_every_method_learns(task, name, tiny):
     train, test = mixed(300, task).rows(np.arange(200)), mixed(300, task)
@@ -522,6 +523,7 @@ def test_coverages_are_counted_in_standard_errors():
     assert (found["lowest"], found["highest"]) == ("-5.0", "1.0")
 
 
+@pytest.mark.full
 @pytest.mark.skipif("NBSKETCH_DATA" not in os.environ, reason="needs the data sets")
 def test_learned_scales_pay_on_a_real_set():
     problem = Benchmark("airfoil", REGRESSION)
@@ -545,6 +547,7 @@ def cost(sketch, error, fit, predict, loss="square"):
     return {"set": "toy", "loss": loss, "sketch": sketch} | found
 
 
+@pytest.mark.full
 def test_small_comparison_of_sketches(tiny, tmp_path, monkeypatch):
     problems = [
         p._replace(size=30, model=clone(p.model).set_params(alpha=1e-3))

@@ -30,6 +30,7 @@ def log_loss(chances, index):
     return -np.log(chances[np.arange(len(index)), index]).mean()
 
 
+@pytest.mark.thin(every=2)
 @pytest.mark.parametrize("count", [2, 3])
 @pytest.mark.parametrize("leaf_rows", [None, 150])
 def test_probabilities_are_near_the_true_ones(count, leaf_rows):

@@ -37,6 +37,7 @@ def regressor(effort, **options):
     return TabularKernelRegressor(effort, random_state=0, **options)
 
 
+@pytest.mark.thin(every=2)
 @pytest.mark.parametrize("model", [TabularKernelRegressor, TabularKernelClassifier])
 @pytest.mark.parametrize("leaves", [False, True])
 def test_the_least_is_the_fast_recipe(model, leaves, data, request):

@@ -478,6 +478,7 @@ def suspects_of(X, y, rng=None, weights=None):
     return gross_errors(replace(rows, Y=Y), rng)
 
 
+@pytest.mark.thin(times=1)
 @pytest.mark.parametrize("noise", [0.02, 0.1, 0.5, "local"])
 @pytest.mark.parametrize("name", _CLEAN)
 def test_clean_extreme_rows_are_no_gross_errors(name, noise):

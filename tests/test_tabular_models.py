@@ -164,6 +164,7 @@ def test_single_precision_is_enough(new):
     assert_allclose(narrow.predict(new[0][:200].astype(np.float32)), expected, atol=0.1)
 
 
+@pytest.mark.thin(every=2)
 @pytest.mark.parametrize("leaf_rows", [None, 200])
 def test_groups_are_left_out_together(leaf_rows):
     """Within a group targets are equal, and so are features but for noise."""
@@ -237,6 +238,7 @@ def test_a_callback_is_told_how_many_members_have_leaves():
     assert len(told) == told[0][1] == 2
 
 
+@pytest.mark.thin(every=2)
 @pytest.mark.parametrize("leaf_rows", [None, 200])
 @pytest.mark.parametrize("where", ["targets", "inputs"])
 def test_one_percent_of_gross_errors_costs_little(where, leaf_rows, new):

@@ -30,6 +30,7 @@ def order_of(X, y):
     return table_order(scales, Training(X, (y - y.mean())[:, None] / y.std()))
 
 
+@pytest.mark.thin(every=2)
 @pytest.mark.parametrize("alone", [600, 50], ids=["one leaf", "leaves"])
 def test_a_series_is_warned_of_once_and_shuffled_rows_are_not(alone):
     X, y = series(600)
@@ -66,6 +67,7 @@ def test_the_check_has_no_part_in_the_model():
     np.testing.assert_array_equal(found, known)
 
 
+@pytest.mark.thin(every=3)
 @pytest.mark.parametrize("noise", [0.0, 0.1, 2.0])
 @pytest.mark.parametrize("tails", [1.5, 30.0])
 def test_independent_rows_do_not_contradict(noise, tails):
@@ -77,6 +79,7 @@ def test_independent_rows_do_not_contradict(noise, tails):
         assert not order_of(X, y).is_contradicted
 
 
+@pytest.mark.thin(every=3)
 @pytest.mark.parametrize("seed", range(3))
 def test_long_series_contradict_by_two_thousand_rows(seed):
     X, y = series(2500, seed)

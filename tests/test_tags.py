@@ -65,6 +65,7 @@ def decided_checks():
                 yield pytest.param(tested, check, id=f"{estimator}-{name}")
 
 
+@pytest.mark.thin(every=2)
 @pytest.mark.parametrize(("estimator", "check"), list(decided_checks()))
 def test_contract(estimator, check):
     check(estimator)
@@ -181,6 +182,7 @@ def test_a_column_of_the_only_target_is_flattened_with_a_warning(rng):
         assert_array_equal(found, expected)
 
 
+@pytest.mark.thin(times=1)
 @pytest.mark.parametrize("classes", [2, 3])
 @pytest.mark.parametrize(
     "model",

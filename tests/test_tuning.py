@@ -682,6 +682,7 @@ STRANGE = {
 }
 
 
+@pytest.mark.thin(times=1)
 @pytest.mark.parametrize("robust", [False, True])
 @pytest.mark.parametrize("X, Y", STRANGE.values(), ids=STRANGE)
 def test_strange_data_are_survived(X, Y, robust):

@@ -378,6 +378,7 @@ def test_zero_weights_and_indices_of_outputs_are_refused():
 # folds ------------------------------------------------------------------------------
 
 
+@pytest.mark.thin(times=1)
 @pytest.mark.parametrize("kind", ["blocks", "splitter", "arrays", "groups"])
 @pytest.mark.parametrize(
     "model", [SketchedKernelRegressor(), SketchedKernelClassifier()], ids=repr

@@ -446,7 +446,7 @@ def test_errors_of_use_name_the_argument_and_keep_the_model():
 def test_the_experiment_measures_each_setting(monkeypatch, tmp_path):
     monkeypatch.setattr(coverage, "_ROWS", 100)
     monkeypatch.setattr(coverage, "_TEST_ROWS", 50)
-    rows = coverage.run(replicates=2, out=tmp_path)
+    rows = coverage.run(replicates=1, out=tmp_path)
     assert len(rows) == 3 * len(coverage.SETTINGS)
     for row in rows:
         assert 0 <= row["coverage"] <= 1 and row["width"] > 0

@@ -125,6 +125,7 @@ def test_many_features_add_up():
     np.testing.assert_allclose(total, model.predict(rows), atol=1e-8)
 
 
+@pytest.mark.full
 def test_shap_agrees_for_one_background_row():
     model = MODELS["lengths"].fit(X, Y)
     with warnings.catch_warnings():

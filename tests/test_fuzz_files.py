@@ -105,6 +105,7 @@ def test_a_wrong_number_is_refused_by_name(name, array, value, word, tmp_path):
     refused(path, word)
 
 
+@pytest.mark.thin(every=2)
 @pytest.mark.parametrize("name", MODELS)
 def test_shortened_arrays_are_refused(name, tmp_path):
     content, arrays = fuzz.read(MODELS[name][0])

@@ -566,6 +566,7 @@ USES = {
 }
 
 
+@pytest.mark.thin(every=2)
 @pytest.mark.parametrize("use", USES)
 def test_transformed_rows_are_used_tile_by_tile(use, monkeypatch):
     monkeypatch.setattr("nbsketch.gram.lazy._LAZY_ROWS", 64)

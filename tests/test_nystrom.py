@@ -230,6 +230,7 @@ def test_as_many_quarters_are_kept_as_fit(recipe, rng, monkeypatch):
     nbsketch.set_memory_limit(None)
 
 
+@pytest.mark.thin(times=1)
 @pytest.mark.skipif(numba.config.NUMBA_NUM_THREADS < 2, reason="numba has one thread")
 @pytest.mark.parametrize("kept", [True, False])
 def test_bits_do_not_depend_on_the_number_of_threads(kept, rng, dtype):

@@ -286,6 +286,7 @@ _HONEST = {
 }
 
 
+@pytest.mark.thin(every=2)
 @pytest.mark.parametrize("law", _HONEST)
 def test_honest_targets_are_not_accused(law):
     for seed in range(2):

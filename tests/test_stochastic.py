@@ -401,6 +401,7 @@ def test_blocks_are_visited_in_order():
     assert_allclose(parts.objective, whole.objective, rtol=1e-12)
 
 
+@pytest.mark.full
 def test_single_precision_features():
     Z, y = large_problem(200)
     single = solve(Z.astype(np.float32), y, "huber", 0.1)

@@ -75,6 +75,7 @@ def errors_with(column, rare, seed, model, rows=400):
     return [np.mean((model.predict(beside(T, v)) - truth) ** 2) for v in (0.0, 1.0)]
 
 
+@pytest.mark.thin(every=2)
 @pytest.mark.parametrize("model", [*REGRESSORS, *CLASSIFIERS], ids=str)
 def test_a_constant_column_that_changes_does_not_change_predictions(model):
     y = (Y > 0).astype(int) if model in CLASSIFIERS else Y

@@ -145,6 +145,16 @@ def test_the_best_width_of_learned_length_scales_is_taken(
     monkeypatch.setattr(choice.SplitSample, "errors", errors)
     found = model().fit(X, y)
     assert_allclose(found.kernel_.bandwidth, width * learned[0])
+    ratio = found.length_scales_ / found.kernel_.bandwidth  # scales of columns of one
+    assert_allclose(ratio, 1 / X.std(axis=0), rtol=0.1)
+
+
+def test_the_least_error_of_a_grid_is_that_of_its_parabola():
+    places = np.arange(4, -3, -1)  # of log lambda, the strongest first
+    errors = 2 + 0.3 * np.square(places - 1.25)
+    pairs = zip(errors.tolist(), 4.0**places, strict=True)
+    found = choice._interpolated([choice.Choice(e, None, s) for e, s in pairs])
+    assert_allclose([found.error, found.shift], [2.0, 4**1.25])
 
 
 @pytest.mark.thin(times=1)

@@ -13,7 +13,7 @@ from nbsketch.tuning import criterion as criteria
 from nbsketch.tuning.criterion import ExactCriterion, Sample
 from nbsketch.tuning.descent import Budget
 from nbsketch.tuning.rows import prepare
-from nbsketch.tuning.search import Descents
+from nbsketch.tuning.search import Descents, spread_start
 
 KERNELS = {
     "matern-3/2": lambda X, Y, bandwidth: matern(X, Y, bandwidth, 1.5),
@@ -169,3 +169,12 @@ def test_a_given_penalty_is_kept():
     rows = some_rows()
     fixed = prepare(rows.X, rows.Y, None, rows.scaler, rows.kept, alpha=1e-3)
     assert_allclose(searched(fixed, "matern-3/2")[-1], np.log(1e-3 * 240), rtol=1e-12)
+
+
+@pytest.mark.parametrize(("family", "power"), [("gaussian", 2), ("laplacian", 1)])
+def test_a_start_in_more_columns_has_the_mean_distances_of_one_in_few(family, power):
+    """In the sum over columns of differences to a power, times those of the scales."""
+    point = np.array([0.3, 0.3, 0.3, -2.0])
+    wide = spread_start(point, 12, FAMILIES[family])
+    assert_allclose(12 * np.exp(power * wide[:-1]), 3 * np.exp(power * 0.3))
+    assert wide[-1] == -2.0

@@ -9,6 +9,8 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from decimal import Decimal
+from difflib import get_close_matches
+from functools import wraps
 from numbers import Integral, Real
 from typing import Any, TypeVar, dataclass_transform
 
@@ -29,6 +31,27 @@ _ENCODE = """encode them first, for instance with scikit-learn:
         remainder="passthrough")
     model = make_pipeline(encode, model)
 or with TargetEncoder() in place of OneHotEncoder for many categories"""
+# Names of other estimators, the parameter that takes their place, and how.
+_INSTEAD = {
+    "gamma": ("bandwidth", "exp(-gamma |x - y|^2) has bandwidth=(2 * gamma) ** -0.5"),
+    "C": ("alpha", "pass alpha=1 / (n * C) for n rows"),
+    "lambda": ("alpha", "pass alpha"),
+    "reg_lambda": ("alpha", "pass alpha"),
+    "length_scale": ("bandwidth", "pass bandwidth, a number or one for each column"),
+    "n_components": ("size", "pass size, the number of rows of the sketch"),
+    "n_jobs": (
+        "random_state",
+        "all processors are used; OMP_NUM_THREADS, OPENBLAS_NUM_THREADS and "
+        "NUMBA_NUM_THREADS limit them",
+    ),
+    "epsilon": (
+        "loss",
+        "pass loss=EpsilonInsensitiveLoss(epsilon) or HuberLoss(kappa)",
+    ),
+    "kappa": ("loss", "pass loss=HuberLoss(kappa)"),
+    "quantile": ("loss", "pass loss=PinballLoss(quantile)"),
+    "penalty": ("alpha", "pass alpha, the factor of the squared norm"),
+}
 # How the types of dates and durations begin, in pandas and polars.
 _DATES = "date", "time", "duration"
 # Largest magnitude of which the squares of 1e28 values have a finite sum.
@@ -258,7 +281,29 @@ def declares_parameters(estimator: type[T]) -> type[T]:
 
     A parameter is an annotated default of the class, and given by its name.
     """
-    return dataclass(eq=False, repr=False, kw_only=True)(estimator)
+    made = dataclass(eq=False, repr=False, kw_only=True)(estimator)
+    assign: Any = made.__init__
+
+    @wraps(assign)
+    def initialize(self: Any, *values: Any, **parameters: Any) -> None:
+        for name in parameters:
+            if name not in made.__dataclass_fields__:  # type: ignore[attr-defined]
+                raise TypeError(_no_parameter(type(self), name))
+        assign(self, *values, **parameters)
+
+    made.__init__ = initialize  # type: ignore[method-assign]
+    return made
+
+
+def _no_parameter(estimator: type, name: str) -> str:
+    """Return what to say of a name that is no parameter."""
+    text = f"{estimator.__name__} has no parameter {name!r}"
+    known: Any = estimator.__dataclass_fields__  # type: ignore[attr-defined]
+    near = get_close_matches(name, known, n=1)
+    if near:
+        return f"{text}: did you mean {near[0]!r}?"
+    parameter, instead = _INSTEAD.get(name, ("", ""))
+    return f"{text}: {instead}" if parameter in known else text
 
 
 @contextmanager

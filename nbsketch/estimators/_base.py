@@ -5,8 +5,9 @@ from __future__ import annotations
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from copy import copy
-from dataclasses import field
+from dataclasses import field, is_dataclass, replace
 from typing import Any, Self
 
 import numpy as np
@@ -140,8 +141,50 @@ def _flattened(y: NDArray) -> NDArray:
     return y[:, 0]
 
 
+class ObjectParameters:
+    """Mixin of estimators whose parameters may be objects that have parameters.
+
+    Those of a loss, kernel, sketch or output matrix are searched as those of estimators
+    are: ``loss__kappa``, ``sketch__density``.
+    """
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Return the parameters by name; if deep, also those of objects."""
+        params = super().get_params(deep)  # type: ignore[misc]
+        for name, value in list(params.items()) if deep else ():
+            given = _with_parameters(name, value)
+            keys = getattr(given, "__dataclass_fields__", ())
+            params |= {f"{name}__{key}": getattr(given, key) for key in keys}
+        return params
+
+    def set_params(self, **params: Any) -> Self:
+        """Set parameters by name; an object gives way to one with other parameters."""
+        parts = {name: params.pop(name) for name in list(params) if "__" in name}
+        super().set_params(**params)  # type: ignore[misc]
+        known = self.get_params()
+        for name, value in parts.items():
+            if name not in known:
+                raise ValueError(
+                    f"Invalid parameter {name!r} of {type(self).__name__}, whose "
+                    f"parameters are {sorted(known)}"
+                )
+            holder, _, key = name.partition("__")
+            given = _with_parameters(holder, getattr(self, holder))
+            setattr(self, holder, replace(given, **{key: value}))
+        return self
+
+
+def _with_parameters(name: str, value: Any) -> Any:
+    """Return a parameter that is an object, or the name of a loss; None for others."""
+    if name == "loss" and isinstance(value, str):
+        with suppress(ValueError):
+            return as_loss(value)
+    is_object = is_dataclass(value) and not isinstance(value, BaseEstimator | type)
+    return value if is_object else None
+
+
 @validation.declares_parameters
-class KernelExpansion(SaveMixin, CallbackSupportMixin, BaseEstimator):
+class KernelExpansion(SaveMixin, CallbackSupportMixin, ObjectParameters, BaseEstimator):
     """A model that, once fitted, is a kernel expansion on the landmarks of a sketch."""
 
     kernel: Any = field(default="auto", kw_only=False)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from nbsketch._report.progress import FitState, watching
 from nbsketch._report.validation import keeping_fitted
@@ -18,15 +18,21 @@ F = TypeVar("F", bound=Callable[..., Any])
 _SUBTASKS = 100
 
 try:
-    from sklearn.callback import CallbackSupportMixin, with_callbacks
+    from sklearn import callback as _callback
 except ImportError:  # of an older version
+    _callback = None
+if TYPE_CHECKING or _callback is None:
 
-    class CallbackSupportMixin:  # type: ignore[no-redef]
-        """Support of scikit-learn's callbacks, which this version does not have."""
+    class CallbackSupportMixin:
+        """Support of scikit-learn's callbacks, which older versions do not have."""
 
-    def with_callbacks(method: F) -> F:
-        """Return the method as it is."""
-        return method
+else:
+    CallbackSupportMixin = _callback.CallbackSupportMixin
+
+
+def with_callbacks(method: F) -> F:
+    """Return a method that fits as one that ends the callbacks of scikit-learn."""
+    return method if _callback is None else _callback.with_callbacks(method)
 
 
 @contextmanager

@@ -1,0 +1,89 @@
+"""Names of parameters: those of objects, and what is said of names that are none."""
+
+import inspect
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from nbsketch import (
+    GaussianKernel,
+    HuberLoss,
+    JointQuantileRegressor,
+    PSparsifiedSketch,
+    SketchedFeatures,
+    SketchedKernelClassifier,
+    SketchedKernelRegressor,
+    SketchedSGDRegressor,
+    TabularKernelRegressor,
+)
+from nbsketch.conformal import ConformalRegressor
+
+
+@pytest.mark.parametrize(
+    ("estimator", "name", "words"),
+    [
+        (SketchedKernelRegressor, "gamma", r"bandwidth=\(2 \* gamma\) \*\* -0.5"),
+        (SketchedKernelClassifier, "C", r"alpha=1 / \(n \* C\)"),
+        (TabularKernelRegressor, "n_jobs", "NUMBA_NUM_THREADS"),
+        (TabularKernelRegressor, "gamma", "'gamma'$"),
+        (SketchedSGDRegressor, "bandwith", "did you mean 'bandwidth'"),
+        (SketchedFeatures, "n_components", "pass size"),
+        (JointQuantileRegressor, "quantile", "did you mean 'quantiles'"),
+        (ConformalRegressor, "estimater", "did you mean 'estimator'"),
+    ],
+)
+def test_a_name_that_is_no_parameter_is_answered(estimator, name, words):
+    with pytest.raises(TypeError, match=f"{estimator.__name__} has no .*{words}"):
+        estimator(**{name: 1})
+
+
+def test_constructors_show_their_parameters():
+    names = inspect.signature(SketchedKernelRegressor).parameters
+    assert list(names)[:2] == ["kernel", "bandwidth"]
+    assert set(names) == set(SketchedKernelRegressor().get_params(deep=False))
+
+
+def test_parameters_of_objects_are_parameters():
+    model = SketchedKernelRegressor(
+        GaussianKernel(2.0), loss="huber", sketch=PSparsifiedSketch(50, density=0.1)
+    )
+    params = model.get_params()
+    assert params["kernel__bandwidth"] == 2.0
+    assert params["loss__kappa"] == 1.0 and params["sketch__density"] == 0.1
+    assert not [name for name in model.get_params(deep=False) if "__" in name]
+    model.set_params(loss__kappa=0.3, sketch__size=20, alpha=0.5)
+    assert model.loss == HuberLoss(0.3) and model.alpha == 0.5
+    assert model.sketch == PSparsifiedSketch(20, density=0.1)
+    assert clone(model).get_params() == model.get_params()
+
+
+def test_a_loss_and_its_parameter_can_be_set_together():
+    model = SketchedKernelRegressor()
+    model.set_params(loss__kappa=2.0, loss="huber")
+    assert model.loss == HuberLoss(2.0)
+
+
+@pytest.mark.parametrize("name", ["loss__kapa", "kernel__bandwidth", "los__kappa"])
+def test_others_are_refused(name):
+    model = SketchedKernelRegressor(loss="huber")
+    with pytest.raises(ValueError, match="Invalid parameter"):
+        model.set_params(**{name: 1.0})
+    with pytest.raises(ValueError, match="`kappa` must be in"):
+        model.set_params(loss__kappa=-1.0)
+    assert model.loss == "huber"
+
+
+def test_a_search_finds_the_parameter_of_a_loss():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(200, 2))
+    y = np.sin(X[:, 0]) + 0.1 * rng.standard_t(1, size=200)
+    model = SketchedKernelRegressor(loss="huber", size=30, alpha=1e-3, bandwidth=1.0)
+    pipeline = make_pipeline(StandardScaler(), model)
+    grid = {"sketchedkernelregressor__loss__kappa": [0.1, 1000.0]}
+    scoring = "neg_median_absolute_error"
+    search = GridSearchCV(pipeline, grid, cv=3, scoring=scoring).fit(X, y)
+    assert list(search.best_params_.values()) == [0.1]

@@ -36,7 +36,7 @@ html_theme = "pydata_sphinx_theme"
 html_theme_options = {
     "logo": {"text": "nbsketch"},
     "navbar_align": "left",
-    "header_links_before_dropdown": 8,
+    "header_links_before_dropdown": 5,
     "secondary_sidebar_items": ["page-toc"],
     "footer_start": ["copyright"],
     "footer_end": [],

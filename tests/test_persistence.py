@@ -1,5 +1,6 @@
 """Models in files: what comes back, what is refused, and nothing pickled."""
 
+import io
 import json
 import math
 import os
@@ -496,3 +497,15 @@ def test_fitted_kernels_have_a_bandwidth(model, tmp_path):
     np.savez(path, **content | {"model": json.dumps(text)})
     with pytest.raises(ValueError, match="`kernel_` must have a number as bandwidth"):
         nbsketch.load(path)
+
+
+def test_files_that_are_open_hold_models():
+    X = np.random.default_rng(0).normal(size=(60, 2))
+    model = SketchedKernelRegressor(size=10, random_state=0).fit(X, X[:, 0])
+    file = io.BytesIO()
+    file.write(b"before")
+    model.save(file)
+    again = nbsketch.load(io.BytesIO(file.getvalue()[6:]))
+    assert_array_equal(again.predict(X), model.predict(X))
+    with pytest.raises(ValueError, match="must name a model file"):
+        nbsketch.load(io.BytesIO(b"no model"))

@@ -20,7 +20,7 @@ from dataclasses import is_dataclass
 from inspect import signature
 from numbers import Integral
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import scipy.sparse as sp
@@ -44,16 +44,17 @@ _CSR = "data", "indices", "indptr", "shape"
 class SaveMixin:
     """Gives an estimator its `save`."""
 
-    def save(self, path: str | Path) -> None:
+    def save(self, path: str | Path | BinaryIO) -> None:
         """Write the model to a portable .npz file, without pickle.
 
         `nbsketch.load` reads it back. A kernel that is a Python function cannot be
-        saved. An old file stays as it is until the new one is complete.
+        saved. An old file stays as it is until the new one is complete. A binary file
+        that is open, such as ``io.BytesIO()``, is written to where it stands.
         """
         save_model(self, path)
 
 
-def save_model(model: Any, path: str | Path) -> None:
+def save_model(model: Any, path: str | Path | BinaryIO) -> None:
     """Write an estimator, fitted or not, to a .npz file."""
     arrays: dict[str, Any] = {}
     name = name_of(model, "model")
@@ -84,7 +85,7 @@ def _stored(params: dict[str, Any]) -> dict[str, Any]:
     return kept
 
 
-def load(path: str | Path) -> Any:
+def load(path: str | Path | BinaryIO) -> Any:
     """Read a model that was written by its ``save`` method.
 
     Files of unknown origin are safe. Every array is checked against the text of the
@@ -95,8 +96,8 @@ def load(path: str | Path) -> Any:
 
     Parameters
     ----------
-    path : str or Path
-        The file.
+    path : str, Path or binary file
+        The file; one that is open is read to its end.
 
     Returns
     -------

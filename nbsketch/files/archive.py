@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import math
 import os
 import shutil
@@ -95,15 +96,12 @@ def _array_name(info: zipfile.ZipInfo) -> str:
 
 
 @contextmanager
-def open_archive(path: str | Path) -> Iterator[Archive]:
-    """Open an .npz file for reading; other files are a ValueError."""
-    mode = Path(path).stat().st_mode
-    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):  # devices and pipes do not end
-        raise ValueError("it is not a regular file")
-    with Path(path).open("rb") as stream:
+def open_archive(path: str | Path | BinaryIO) -> Iterator[Archive]:
+    """Open an .npz file for reading, or one that is open; others are a ValueError."""
+    with _opened(path) as stream:
         if not zipfile.is_zipfile(stream):
             raise ValueError("it is not an .npz file")
-        size = os.fstat(stream.fileno()).st_size
+        size = stream.seek(0, os.SEEK_END)
         try:
             with zipfile.ZipFile(stream) as file:
                 yield Archive(file, size)
@@ -111,11 +109,27 @@ def open_archive(path: str | Path) -> Iterator[Archive]:
             raise ValueError(f"it cannot be read: {error}") from error
 
 
-def write_archive(path: str | Path, arrays: dict[str, Any]) -> None:
+def _opened(path: str | Path | BinaryIO) -> BinaryIO:
+    """Return a file that is open, and can be closed whatever was given."""
+    if not isinstance(path, str | os.PathLike):
+        return io.BytesIO(path.read())
+    mode = Path(path).stat().st_mode
+    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):  # devices and pipes do not end
+        raise ValueError("it is not a regular file")
+    return Path(path).open("rb")
+
+
+def write_archive(path: str | Path | BinaryIO, arrays: dict[str, Any]) -> None:
     """Write an .npz file, compressed unless `open_archive` would find it too small.
 
-    It is written beside the file of this name, which it replaces once it is complete.
+    It is written beside the file of this name, which it replaces once it is complete,
+    or to a file that is open.
     """
+    if not isinstance(path, str | os.PathLike):
+        buffer = io.BytesIO()
+        _write(buffer, arrays)
+        path.write(buffer.getvalue())
+        return
     path = Path(path).resolve()  # what a link points to
     if path.is_dir():
         raise IsADirectoryError(f"`path` must be a file, got the folder {str(path)!r}")

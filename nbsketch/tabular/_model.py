@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Iterator
 from dataclasses import field
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, BinaryIO, Self
 
 import numpy as np
 import scipy.sparse as sp
@@ -223,7 +223,7 @@ class TabularModel(SaveMixin, CallbackSupportMixin, BaseEstimator):
             left_out_values.append(values[place])
         return left_out_values
 
-    def save(self, path: str | Path) -> None:
+    def save(self, path: str | Path | BinaryIO) -> None:
         """Write the model to a portable .npz file, without pickle.
 
         `nbsketch.load` reads it back. A model with partners cannot be saved, which

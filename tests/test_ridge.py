@@ -321,6 +321,20 @@ def test_gap_bounds_the_distance_to_the_minimum(output, weights, fit_intercept):
     assert wrong.gap(0.1) <= worst * above
 
 
+def test_the_gap_of_residuals_is_the_distance_to_the_minimum():
+    rng, alpha = np.random.default_rng(0), 1e-2
+    Z, Y = rng.normal(size=(N, R)), rng.normal(size=(N, D))
+    path = ridge_path(ArrayDesign(Z), Y)
+    B = path.solve(alpha)[0] + 0.1 * rng.normal(size=(R, D))
+    centered = Z - Z.mean(axis=0)
+    errors = (Y - Y.mean(axis=0) - centered @ B) @ path.rotation
+    squares, slopes = np.square(errors).mean(axis=0), centered.T @ errors / N
+    objective, gap = path._from_residuals(B, alpha, squares, slopes)
+    value = (squares.sum() + alpha * np.square(B).sum()) / 2
+    assert_allclose(objective, value, rtol=1e-12)
+    assert_allclose(gap, value - path.objective(alpha), rtol=1e-6)
+
+
 def test_objective_of_a_perfect_fit_is_not_negative():
     Z, _ = data()
     path = ridge_path(ArrayDesign(Z), Z[:, :1])

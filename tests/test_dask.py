@@ -1,3 +1,4 @@
+import pickle
 import sys
 import types
 import warnings
@@ -25,11 +26,13 @@ from nbsketch import (
 )
 from nbsketch.conformal import ConformalRegressor
 from nbsketch.explain import shapley_values
+from nbsketch.rows import tasks
 from nbsketch.rows.tasks import Partitions
 from nbsketch.solvers.scratch import ScratchDesign
 
 dask = pytest.importorskip("dask")
 da = pytest.importorskip("dask.array")
+cloudpickle = pytest.importorskip("cloudpickle")
 
 FIXED = {"bandwidth": 1.0, "size": 20, "random_state": 0}
 PLAIN = {"alpha": 1e-4, "preprocessing": None} | FIXED
@@ -364,6 +367,7 @@ def values(model, X):
     return getattr(model, "decision_function", model.predict)(X)
 
 
+@pytest.mark.thin(every=2)
 @pytest.mark.parametrize("model", SQUARE.values(), ids=SQUARE)
 def test_square_loss_in_partitions_is_the_model_of_one_machine(large, model):
     X, y = large
@@ -387,6 +391,24 @@ def test_other_losses_in_partitions_are_the_model_of_one_machine(large, model, t
     expected, found = in_both(model, X, y if targets is None else targets(y))
     scale = np.abs(values(expected, X)).max()
     np.testing.assert_allclose(values(found, X), values(expected, X), atol=1e-3 * scale)
+
+
+@pytest.mark.parametrize("model", [regressor(), regressor(loss="huber"), quantiles()])
+def test_tasks_are_pickled_for_other_processes(large, monkeypatch, model):
+    X, y = large
+    computed, sizes = tasks.computed, []
+
+    def travelled(todo):
+        message = cloudpickle.dumps(todo)
+        sizes.append(len(message))
+        return computed(pickle.loads(message))
+
+    expected = clone(model).fit(X, y).predict(X)
+    monkeypatch.setattr("nbsketch.rows.tasks.computed", travelled)
+    monkeypatch.setattr("nbsketch.rows.design.computed", travelled)
+    found = model.fit(*dask_data(X, y, rows=400)).predict(X)
+    assert len(sizes) > 2
+    np.testing.assert_allclose(found, expected, atol=1e-3 * np.ptp(y))
 
 
 def test_features_are_computed_where_the_rows_are(large, monkeypatch):
@@ -479,7 +501,7 @@ def test_descent_beyond_memory_reads_a_file(large, monkeypatch):
     np.testing.assert_allclose(found, expected, atol=1e-4)
 
 
-@pytest.mark.thin(times=1)
+@pytest.mark.full
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("params", [{"early_stopping": True}, {"loss": "huber"}])
 def test_descent_in_learned_length_scales(large, params, weighted):

@@ -78,7 +78,7 @@ LOSSES = {
 }
 
 
-@pytest.mark.thin(every=2)
+@pytest.mark.full
 @pytest.mark.parametrize("model, tol", LOSSES.values(), ids=LOSSES)
 def test_two_processes_fit_the_model_of_one(client, data, model, tol):
     X, y = data

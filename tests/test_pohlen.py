@@ -148,6 +148,7 @@ def test_small_evaluation(tiny, tmp_path, capsys):
     assert picture.startswith(b"\x89PNG") and len(picture) > 20_000
 
 
+@pytest.mark.full
 def test_from_the_file_alone(tiny, tmp_path, monkeypatch):
     monkeypatch.setattr(experiment, "save_panels", lambda *arguments: None)
     table = pohlen.run(replicates=1, quick=True, out=tmp_path)

@@ -64,7 +64,7 @@ def quiet(estimator, X, y):
         return fitted(estimator, X, y)
 
 
-@pytest.mark.thin(every=2)
+@pytest.mark.thin(every=3)
 @pytest.mark.parametrize("rows", ROWS)
 def test_models_are_constants_and_saved(rows, tmp_path):
     X = ROWS[rows]

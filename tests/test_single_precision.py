@@ -47,7 +47,10 @@ def error(model, dtype, n=600):
         pytest.param(
             SketchedKernelRegressor(size=200, random_state=0), marks=pytest.mark.full
         ),
-        SketchedKernelRegressor(loss="huber", size=200, random_state=0),
+        pytest.param(
+            SketchedKernelRegressor(loss="huber", size=200, random_state=0),
+            marks=pytest.mark.full,
+        ),
         SketchedKernelRegressor(sketch="identity", bandwidth=1.0, alpha=1e-7),
         SketchedKernelRegressor(bandwidth=2.0, size="auto", random_state=0),
         SpectralFilterRegressor(bandwidth=2.0, size=200, random_state=0),

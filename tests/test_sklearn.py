@@ -107,7 +107,7 @@ pytestmark = [
 ]
 
 
-@pytest.mark.thin(every=2)
+@pytest.mark.thin(every=3)
 @parametrize_with_checks(
     [estimator for estimator, _ in ESTIMATORS], expected_failed_checks=expected_failures
 )

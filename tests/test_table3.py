@@ -112,6 +112,7 @@ def test_excess_risk_is_that_over_the_regression_function(risk):
     assert 0 < at(advice.alpha) < 0.1 * at(1e6)
 
 
+@pytest.mark.full
 def test_from_the_file_alone(tiny, tmp_path, monkeypatch):
     monkeypatch.setattr(experiment, "save_panels", lambda *arguments: None)
     table = table3.run(replicates=1, quick=True, out=tmp_path)

@@ -333,6 +333,7 @@ def test_sets_of_other_packages(tmp_path, monkeypatch):
     assert len(unseen.read("quakes")[0]) == 1
 
 
+@pytest.mark.full
 def test_small_comparison(tiny, tmp_path, capsys, monkeypatch):
     known = [DEFAULT, SKETCHED, LIGHTGBM, HISTOGRAMS, EXACT]
     command = ["reproduce", "tabular", "--quick", "--out", str(tmp_path), "--methods"]

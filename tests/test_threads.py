@@ -283,6 +283,7 @@ def test_a_pool_of_forked_workers(run_python):
     run_python(script(code))
 
 
+@pytest.mark.full
 def test_a_fork_inside_a_parallel_region(run_python):
     code = """
     expected = product()
@@ -318,6 +319,7 @@ def test_concurrent_calls_on_every_threading_layer(layer, run_python):
         assert printed == layer
 
 
+@pytest.mark.full
 def test_workers_of_joblib(run_python):
     pytest.importorskip("joblib")
     code = """

@@ -19,6 +19,7 @@ from nbsketch import (
 )
 from nbsketch._quantiles import conformal_quantile
 from nbsketch.kernels import median_distance, weighted_median
+from nbsketch.rows import transform
 
 N, Q = 90, 3
 # A row of weight zero in every place that could matter: the first, the last, and half
@@ -402,3 +403,15 @@ def test_rows_of_weight_zero_are_in_no_fold(model, kind):
     model.set_params(cv=cv).fit(garbage, y_garbage, w, groups=labels)
     for name, value in fitted_values(model).items():
         assert_array_equal(value, expected[name], err_msg=name)
+
+
+def test_quantiles_of_weighted_columns_are_symmetric():
+    """A row is in the middle of its weight: of -x they are minus those of x."""
+    column, weights = np.array([3.0, 0.0, 1.0]), np.array([1.0, 1.0, 2.0])
+    levels = np.array([0.0, 0.25, 0.5, 0.75, 1.0])
+    found = transform._quantiles(column[:, None], levels, weights)[:, 0]
+    assert_allclose(found, [0.0, 0.5, 1.0, 2.0, 3.0])
+    weights[0] = 4.0
+    found = transform._quantiles(column[:, None], levels, weights)[:, 0]
+    turned = transform._quantiles(-column[:, None], 1 - levels, weights)[:, 0]
+    assert_allclose(found, -turned)

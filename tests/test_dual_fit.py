@@ -252,3 +252,35 @@ def test_a_tolerance_that_is_raised_is_said(few, data, monkeypatch, loss, least)
     assert f"tol           1e-09, raised to {least} for passes" in text
     small = SketchedKernelRegressor(**known | {"sketch": "subsampling", "size": 20})
     assert "raised" not in small.fit(*data).summary()
+
+
+@pytest.fixture
+def landmarks(few, monkeypatch):
+    """Let more than 100 rows have 100 landmarks by default."""
+    monkeypatch.setattr(sizes, "_EXACT_WORK", 0)
+    monkeypatch.setattr(sizes, "_NEWTON_SIZE", 100)
+    monkeypatch.setattr(sizes, "_ITERATIVE_SIZE", 100)
+
+
+@pytest.mark.parametrize("loss", ["huber", "pinball", "logistic"])
+def test_default_landmarks_have_the_penalty_of_all_rows(landmarks, data, loss):
+    X, y = data
+    estimator = SketchedKernelRegressor
+    if loss == "logistic":
+        estimator, y = SketchedKernelClassifier, y > 0
+    sketched = estimator(loss=loss, random_state=0, preprocessing=None).fit(X, y)
+    exact = estimator(loss=loss, **options()).fit(X, y)
+    assert sketched.sketch_.shape[0] == 100 and exact.sketch_.is_identity
+    # Without a limit of time or landmarks the same splits choose them.
+    assert_allclose(sketched.alpha_, exact.alpha_, rtol=1e-6)
+    assert_allclose(sketched.kernel_.bandwidth, exact.kernel_.bandwidth, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "given", [{"size": 100}, {"sketch": "subsampling"}, {"cv": 3}, {"kernel": "linear"}]
+)
+def test_other_sketches_choose_their_penalty_on_their_features(landmarks, data, given):
+    model = SketchedKernelRegressor(loss="huber", random_state=0, **given)
+    problem = model.prepare(*data)
+    method = methods.select_method(problem, methods.sketch_rows(problem))
+    assert type(method) is methods.Newton

@@ -57,6 +57,7 @@ from nbsketch.fitting.growth import (
     has_time,
     is_large_sketch,
     is_limited,
+    may_be_exact,
 )
 from nbsketch.fitting.objective import FeatureSolution, Problem
 from nbsketch.fitting.sketched import (
@@ -287,6 +288,17 @@ class Newton(Method):
     def _minimum(self, design: Design) -> FeatureSolution:
         options = self.problem.plan.options()
         return self.objective.solve(design, self.alpha, options)
+
+
+class DefaultLandmarks(Newton):
+    """The same on the default landmarks, with the penalty and width of all rows.
+
+    As up to as many rows as have no sketch: the errors of a path on rows held out are
+    flat over decades.
+    """
+
+    sample = DualSample
+    choice_share = 0.5
 
 
 class Stochastic(Newton):
@@ -560,7 +572,13 @@ def _kind(problem: Problem, data: SketchedData) -> type[Method]:
         in_memory = not isinstance(data.inputs.rows, PartitionedRows)
         # Quantile levels together have features up to a larger n.
         many = n > (_FEATURE_ROWS if kind == "joint" else _LEAST_ROWS)
-        return Dual if kind and all_rows and in_memory and many else Newton
+        if not (kind and in_memory and many):
+            return Newton
+        if all_rows:
+            return Dual
+        few = sizes.has_few_outputs(problem.objective.targets.shape[1])
+        is_default = may_be_exact(problem) and kind != "joint" and few
+        return DefaultLandmarks if is_default else Newton
     if kind is None:
         return ClosedForm
     if all_rows and sizes.is_solved_by_passes(n):

@@ -293,12 +293,17 @@ def takes_all_rows(
     n, n_features, n_outputs : int
         Numbers of rows, of features and of outputs.
     """
-    if loss is None or (loss != "square" and n_outputs > _MOST_OUTPUTS):
+    if loss is None or (loss != "square" and not has_few_outputs(n_outputs)):
         return False
     together, alone = (n_outputs, 1) if loss == "square" else (1, n_outputs)
     time = _PASSES[loss] * alone * (_READ + _PER_OUTPUT * together)
     time += _VALUE + _PER_FEATURE * n_features
     return n**2 / 2 * time <= _EXACT_WORK and kept_pairs(n)
+
+
+def has_few_outputs(n_outputs: int) -> bool:
+    """Return whether losses other than the square may have a machine on all rows."""
+    return n_outputs <= _MOST_OUTPUTS
 
 
 def kept_pairs(n: int) -> bool:
@@ -372,7 +377,7 @@ def newton_size(loss: str, n: int, n_outputs: int) -> int:
     takes have the size of sketches.
     """
     size = iterative_size(n, n_outputs)
-    if n_outputs > _MOST_OUTPUTS:
+    if not has_few_outputs(n_outputs):
         return size
     larger = _affordable(n, _NEWTON_WORK[loss] / n_outputs, _NEWTON_SIZE)
     return _solvable(max(size, larger))

@@ -26,6 +26,8 @@ from nbsketch.solvers.design import ArrayDesign, Design
 
 # Rows between two reports of the progress.
 REPORTED_ROWS = 1 << 17
+# Rows of which all values are in memory at a time.
+_ADJOINT_ROWS = 1 << 12
 # A product K S^T up to this size is kept between the passes over it.
 KEEP_BYTES = 256 << 20
 # Sketches without an objective: features and structured prediction. They are small: at
@@ -116,6 +118,18 @@ class SketchMap:
             part = slice(start, start + REPORTED_ROWS)
             out[part] = expansion(X[part])
         return out
+
+    def adjoint(self, X: Any, U: NDArray) -> NDArray:
+        """Return S K U of shape (s, d) for the rows of X, in float64."""
+        if isinstance(X, PartitionedRows):
+            return X.partitions.total(_adjoint, self, rows=[U])[0]
+        starts = range(0, X.shape[0], _ADJOINT_ROWS)
+        parts = (slice(start, start + _ADJOINT_ROWS) for start in starts)
+        return sum(self(X[part]) @ U[part] for part in parts)
+
+
+def _adjoint(X: NDArray, U: NDArray, sketch_map: SketchMap) -> tuple[NDArray]:
+    return (sketch_map.adjoint(X, U),)
 
 
 def resolve(

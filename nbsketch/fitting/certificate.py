@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,15 +18,12 @@ from nbsketch.fitting.choice import take_rows
 from nbsketch.fitting.objective import FeatureSolution
 from nbsketch.fitting.sketched import SketchedData
 from nbsketch.kernels import StationaryKernel
-from nbsketch.rows.partitions import PartitionedRows
 from nbsketch.rows.splits import dependent_rows
 from nbsketch.solvers._linear.cholesky import raised_cholesky, solve_upper
 from nbsketch.solvers.design import Design
 
 # Share of `tol` below which what the cut costs is bounded without a pass over the rows.
 _FINE = 0.1
-# Rows of a block of that pass.
-_BLOCK_ROWS = 4096
 # Units of rounding, over the root of s, of eigenvalues that are cut off.
 _JITTER = 0.25
 # Units in the last place of the largest target to which a fit is exact.
@@ -37,7 +36,8 @@ _MEASURED_ROWS = 200
 _FEW_ROWS = 20
 
 
-class FittedCertificate(NamedTuple):
+@dataclass(frozen=True)
+class FittedCertificate:
     """What rounding, and directions without features, add to the gap of a solution.
 
     Attributes
@@ -82,23 +82,17 @@ class FittedCertificate(NamedTuple):
         K' of the kernel matrix that has no features. Its eigenvalues are at most its
         trace.
         """
-        rows = self.data.inputs.rows
         sketch_map = self.data.sketch_map
         dual = self._dual(solution, design.mv(solution.coef) + solution.intercept)
         dual = dual @ getattr(self.objective, "factor", np.eye(dual.shape[1])).T
-        n = rows.shape[0]
+        n = len(dual)
         unit = 2 * n**2 * solution.alpha * solution.objective
         form = self._form_of_cut(projection)
-        trace = cut_of(projection) * n / self.data.sketch.shape[1]
-        if self._is_measured:
-            trace = n * float(form(sketch_map(rows[self._some])).mean())
+        trace = n * float(form(sketch_map(self._rows)).mean())
         most = min(1.0, float(np.square(dual).sum()) * trace / unit)
-        if most <= _FINE * self.tol or not self._is_measured:
+        if most <= _FINE * self.tol:
             return most
-        product = sum(
-            sketch_map(rows[k : k + _BLOCK_ROWS]) @ dual[k : k + _BLOCK_ROWS]
-            for k in range(0, n, _BLOCK_ROWS)
-        )
+        product = sketch_map.adjoint(self.data.inputs.rows, dual)
         return min(most, float(form(product).sum()) / unit)
 
     def _form_of_cut(self, projection: NDArray) -> Callable[[Any], NDArray]:
@@ -144,10 +138,10 @@ class FittedCertificate(NamedTuple):
         n = self.data.inputs.rows.shape[0]
         return np.arange(0, n, -(-n // _MEASURED_ROWS))
 
-    @property
-    def _is_measured(self) -> bool:
-        """Whether rows are in memory."""
-        return not isinstance(self.data.inputs.rows, PartitionedRows)
+    @cached_property
+    def _rows(self) -> Any:
+        """These rows, brought here."""
+        return self.data.inputs.rows[self._some]
 
     @property
     def _scale(self) -> float:
@@ -203,7 +197,7 @@ class FittedCertificate(NamedTuple):
         residuals they add up to the root of their number, and beside kinks of the loss
         to their sum.
         """
-        if not self._is_measured or not solution.objective > 0:
+        if not solution.objective > 0:
             return 0.0
         values = self._values(solution)
         s, n = self.data.sketch.shape
@@ -227,8 +221,6 @@ class FittedCertificate(NamedTuple):
         of the loss, of its conjugate at the dual point and of their product grows, and
         the features times the dual point are not quite the coefficients.
         """
-        if not self._is_measured:
-            return 0.0
         some = self._some
         values = self._values(expanded)
         part = self.objective.take(some)
@@ -243,8 +235,8 @@ class FittedCertificate(NamedTuple):
 
     def _values(self, solution: FeatureSolution) -> NDArray:
         """Return predictions of some rows."""
-        rows = self.data.inputs.rows[self._some]
-        return self.data.sketch_map.times(rows, solution.coef) + solution.intercept
+        values = self.data.sketch_map.times(self._rows, solution.coef)
+        return values + solution.intercept
 
 
 def values_scale(data: SketchedData) -> float:

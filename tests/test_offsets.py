@@ -6,12 +6,15 @@ import pytest
 from nbsketch import (
     GaussianKernel,
     JointQuantileRegressor,
+    PinballLoss,
     PolynomialKernel,
     SketchedKernelClassifier,
     SketchedKernelRegressor,
 )
 from nbsketch.fitting import objective as penalties
-from nbsketch.fitting.objective import AlphaPath
+from nbsketch.fitting.objective import AlphaPath, LeftOutErrors
+from nbsketch.fitting.objectives import ScalarObjective
+from nbsketch.solvers.design import ArrayDesign
 
 MARGINS = ["hinge", "squared-hinge", "logistic"]
 RESIDUALS = ["huber", "pinball", "squared-epsilon-insensitive", "poisson", "gamma"]
@@ -101,6 +104,39 @@ def test_a_second_plateau_does_not_end_a_path(loss):
     settings = {"bandwidth": 10.0, "loss": loss, "random_state": 0}
     model = SketchedKernelRegressor("gaussian", **settings).fit(X, y)
     assert np.mean((model.predict(X) - y) ** 2) < 0.01  # .18 by a parabola
+
+
+def waves(n=300):
+    rng = np.random.default_rng(0)
+    x = rng.uniform(-2, 2, size=(n, 1))
+    return x, np.sin(2 * x[:, 0]), 0.05 * rng.normal(size=n)
+
+
+@pytest.mark.parametrize("size", [None, 50])
+@pytest.mark.parametrize("loss", ["pinball", "huber"])
+def test_a_first_plateau_does_not_end_a_path(loss, size):
+    """The wide one of linear models, after which ridge regression predicts better."""
+    X, signal, noise = waves()
+    settings = {"bandwidth": 30.0, "loss": loss, "size": size, "random_state": 0}
+    model = SketchedKernelRegressor("gaussian", **settings).fit(X, signal + noise)
+    assert np.mean((model.predict(X) - signal) ** 2) < 0.05  # .39 by a line
+
+
+@pytest.mark.parametrize("loss", ["logistic", "hinge", "squared-hinge"])
+def test_a_first_plateau_does_not_end_a_path_of_labels(loss):
+    X, signal, _ = waves()
+    settings = {"bandwidth": 30.0, "loss": loss, "random_state": 0}
+    model = SketchedKernelClassifier("gaussian", **settings).fit(X, signal > 0)
+    assert model.score(X, signal > 0) > 0.95  # .5 to .8
+
+
+def test_a_path_of_noise_ends():
+    """Ridge regression explains nothing either."""
+    noise = waves()[2]
+    design = ArrayDesign(np.random.default_rng(1).normal(size=(300, 60)))
+    objective = ScalarObjective(noise[:, None], None, True, PinballLoss(0.5))
+    path = LeftOutErrors(objective, design, np.random.default_rng(0)).path()
+    assert len(path.errors) < 20 and not path.is_low
 
 
 def test_a_path_goes_on_while_weaker_penalties_are_no_worse():

@@ -60,6 +60,8 @@ _LOSS = 1.001
 # the strongest ones all leave the constants, which differ by the accuracy of the fits.
 _PLATEAU = 10
 _FALL = 0.02
+# Share of the error of a constant above which a path may have ended on a plateau.
+_LOW = 0.9
 # Rows of the path once a callback has stopped the fit.
 _FEW_ROWS = 2000
 # The first penalty of a path over a guess of the best one, and its fewest penalties.
@@ -399,6 +401,11 @@ class AlphaPath(NamedTuple):
         return float(self.alphas[np.argmin(self.errors)])
 
     @property
+    def is_low(self) -> bool:
+        """Whether some error is clearly below that of the strongest penalty."""
+        return bool(self.errors.min() < _LOW * self.errors[0])
+
+    @property
     def interpolated(self) -> float:
         """The minimizer of a parabola in log alpha through the best and its neighbors.
 
@@ -450,7 +457,8 @@ class LeftOutErrors(NamedTuple):
         constants. For a robust loss, outliers under every penalty are excluded. With a
         single row nothing can be held out, and all errors are zero. If a callback stops
         the fit, the path is that of 2000 of the rows. A path with a guess of the best
-        penalty starts at 30 times that, unless the first penalty is then the best.
+        penalty starts at 30 times that, unless the first penalty is then the best. One
+        on which hardly anything is explained goes on there if ridge regression does.
         """
         rows = self._some_rows() if is_stopped() else self
         alphas = rows.default_alphas() if alpha is None else np.array([alpha])
@@ -459,9 +467,14 @@ class LeftOutErrors(NamedTuple):
             stronger = int(np.count_nonzero(alphas > _STRONGEST * guess))
             first = min(stronger, _FIRST_ALPHAS - _FEWEST)
         path = rows._path(alphas[first:], 0 if first else _PLATEAU)
-        if first == 0 or np.argmin(path.errors) > 0:
+        if first > 0 and np.argmin(path.errors) == 0:
+            return rows._path(alphas, _PLATEAU)
+        if first > 0 or len(path.errors) == len(alphas) or path.is_low:
             return path
-        return rows._path(alphas, _PLATEAU)
+        guess = rows._ridge_alpha(rows._ridge()) * rows.objective.slope_ratio()
+        if guess >= alphas[len(path.errors) - 1]:
+            return path
+        return min(path, rows.path(None, guess), key=lambda path: path.errors.min())
 
     def default_alphas(self) -> NDArray:
         """Return penalties from far too strong to almost none, the strongest first."""

@@ -412,6 +412,7 @@ def test_a_start_by_splitting_needs_no_newton_step(monkeypatch, seed):
 @pytest.mark.parametrize("alpha", [1e-12, 1e-6, 1.0])
 def test_a_start_by_splitting_is_stable_in_single_precision(monkeypatch, alpha):
     monkeypatch.setattr(starts, "_LARGE", 0.0)
+    monkeypatch.setattr(starts, "_SMALL", 0)
     rng = np.random.default_rng(0)
     Z = rng.normal(size=(300, 40)) * 0.5 ** np.arange(40)  # eigenvalues below rounding
     y, T = np.sin(Z[:, 0]) + 0.1 * rng.normal(size=300), FACTORS["full"]

@@ -1,7 +1,9 @@
 """The one way in which nbsketch compiles a function."""
 
 import logging
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from numba import njit
@@ -14,27 +16,33 @@ REORDER = frozenset({"reassoc", "contract", "arcp", "nsz"})
 
 
 class _Notice(event.Listener):
-    """Log once in a process that functions of this package are being compiled."""
+    """Say once in a process that functions of this package are being compiled."""
+
+    said = False
 
     def on_start(self, event: Any) -> None:
-        """Log it if the function is ours, and listen no longer."""
-        if event.data["dispatcher"].py_func.__module__.startswith("nbsketch."):
-            _unregister()
-            logging.getLogger("nbsketch").info(
-                "compiling for the first use on this machine, some seconds for each "
-                "kind of model; `nbsketch warmup` does it beforehand"
-            )
+        """Warn if no function of ours is on disk yet; later, and in notebooks, inform.
+
+        Without a handler, `logging` prints warnings on standard error.
+        """
+        dispatcher = event.data["dispatcher"]
+        if self.said or not dispatcher.py_func.__module__.startswith("nbsketch."):
+            return
+        self.said = True
+        folder = dispatcher.stats.cache_path
+        first = folder is not None and not any(Path(folder).glob("*.nbi"))
+        quiet = not first or "ipykernel" in sys.modules
+        logging.getLogger("nbsketch").log(
+            logging.INFO if quiet else logging.WARNING,
+            "nbsketch compiles for this machine, once: about 5 s in a first fit; "
+            "`nbsketch warmup` does all of it beforehand",
+        )
 
     def on_end(self, event: Any) -> None:
         """Do nothing."""
 
 
-_NOTICE = _Notice()
-event.register("numba:compile", _NOTICE)
-
-
-def _unregister() -> None:
-    event.unregister("numba:compile", _NOTICE)
+event.register("numba:compile", _Notice())
 
 
 def compiled(

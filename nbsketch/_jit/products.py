@@ -145,7 +145,7 @@ def _add_four(z0, z1, z2, z3, v, w0, w1, w2, w3, out):
         out[j] += (t0 * z0[j] + t1 * z1[j]) + (t2 * z2[j] + t3 * z3[j])
 
 
-@compiled()
+@compiled(inline="always")
 def _add_part(Z, V, weights, out, part):
     """Add the rows of one part to out[part] (d, s)."""
     quads = (Z.shape[0] + 3) // 4

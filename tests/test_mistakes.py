@@ -241,3 +241,12 @@ def test_conformal_rows_without_columns_are_empty(method):
     model = ConformalRegressor(RIDGE, method=method, random_state=0)
     with pytest.raises(ValueError, match=r"`X` must not be empty.*0 feature"):
         model.fit(np.empty((40, 0)), np.arange(40.0))
+
+
+@pytest.mark.parametrize("name", ["size", "output_size"])
+@pytest.mark.parametrize("value", ["auto", 1.5])
+def test_sizes_of_structured_models_are_integers(name, value):
+    X, _ = data()
+    model = nbsketch.InputOutputKernelRegressor(random_state=0, **{name: value})
+    with pytest.raises(TypeError, match=f"`{name}` must be an integer at least 1, got"):
+        model.fit(X, X)

@@ -445,7 +445,9 @@ class InputOutputKernelRegressor(SaveMixin, CallbackSupportMixin, BaseEstimator)
         targets = _outputs.principal_targets(self.output_kernel_, rows.y, rng)
         if targets.shape[1] == 0:  # equal outputs
             return X, kernel
-        size = min(self.size or len(X), len(X))
+        size = len(X)
+        if self.size is not None:
+            size = min(validation.check_integer("size", self.size), size)
         target = sketched.TuningTarget(targets, rows.relative_weights)
         inputs = sketched.learn_inputs(X, target, self.kernel, size, rng)
         self.scaler_ = inputs.scaler

@@ -13,7 +13,7 @@ from nbsketch.files import encode
 from nbsketch.fitting.methods import least_tol
 from nbsketch.fitting.sketched import shortest_scales
 from nbsketch.kernels import LinearKernel
-from nbsketch.losses import SquareLoss
+from nbsketch.losses import SquareLoss, as_loss
 from nbsketch.rows.inputs import is_pairwise
 from nbsketch.rows.transform import InputScaler
 from nbsketch.sketches import LandmarkSketch, SubsamplingSketch
@@ -210,9 +210,15 @@ def _solution(model: Any) -> Iterator[tuple[str, str]]:
     yield "objective", f"{model.objective_:.6g}" + (gap if certified else "")
     all_rows = model.sketch_.is_identity
     n = model.sketch_.shape[1]
-    least = least_tol(_is_square(model), all_rows, n)
+    by_passes = _is_square(model) or (not all_rows and _is_smooth(model))
+    least = least_tol(by_passes, all_rows, n)
     if getattr(model, "tol", least) < min(model.dual_gap_, least):
         yield "tol", f"{model.tol:g}, raised to {least:g} for passes over all rows"
+
+
+def _is_smooth(model: Any) -> bool:
+    loss = getattr(model, "loss", None)
+    return loss is not None and as_loss(loss).is_smooth
 
 
 def _is_square(model: Any) -> bool:

@@ -193,7 +193,8 @@ class SketchedKernelClassifier(OneVsRest, IterativeModel):
     tol : float, default=1e-6
         Relative tolerance: stop when the objective is certified to be within this share
         of the minimum. 1e-4 is enough for prediction. All of more than 2000 rows are
-        solved to the larger of this and 1e-4, which `summary` says.
+        solved to the larger of this and 1e-4, large sketches for a given `alpha` and
+        a smooth loss to the larger of this and 1e-3, which `summary` says.
     max_iter : int, default=1000
         Largest number of iterations of the solver.
     max_seconds : float or None, default=None

@@ -118,9 +118,10 @@ class SketchedKernelRegressor(
         papers.
     tol : float, default=1e-6
         Relative tolerance: stop when the objective is certified to be within this share
-        of the minimum. 1e-4 is enough for prediction. Conjugate gradients stop at the
-        larger of this and 1e-3, other losses on all of more than 2000 rows at the
-        larger of this and 1e-4, which `summary` says.
+        of the minimum. 1e-4 is enough for prediction. Conjugate gradients, for
+        smooth losses on large sketches as well, stop at the larger of this and 1e-3,
+        other losses on all of more than 2000 rows at the larger of this and 1e-4,
+        which `summary` says.
     max_iter : int, default=1000
         Largest number of iterations of the solver.
     max_seconds : float or None, default=None

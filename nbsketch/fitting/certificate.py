@@ -21,6 +21,7 @@ from nbsketch.kernels import StationaryKernel
 from nbsketch.rows.splits import dependent_rows
 from nbsketch.solvers._linear.cholesky import raised_cholesky, solve_upper
 from nbsketch.solvers.design import Design
+from nbsketch.solvers.passes import LandmarkDesign
 
 # Share of `tol` below which what the cut costs is bounded without a pass over the rows.
 _FINE = 0.1
@@ -147,6 +148,21 @@ class FittedCertificate:
     def _scale(self) -> float:
         """The size of kernel values that are rounded; 0 for columns as features."""
         return 0.0 if self.data.sketch_map.is_columns else values_scale(self.data)
+
+    def of_columns(
+        self, solution: FeatureSolution, design: LandmarkDesign
+    ) -> FeatureSolution:
+        """Return a solution on whitened columns in terms of them, certified.
+
+        The minimum without the nugget is lower by its penalty, about.
+        """
+        coef = design.of_columns(solution.coef)
+        expanded = solution._replace(coef=coef, rank=len(coef))
+        if not solution.objective > 0:
+            return self._raised(expanded, 0.0)
+        lost = self._lost(expanded) + self._lost_to_features(solution, expanded, design)
+        nugget = solution.alpha * design.penalty_of_nugget(solution.coef)
+        return self._raised(expanded, lost + nugget / solution.objective)
 
     def of_rows(self, solution: FeatureSolution) -> FeatureSolution:
         """Return a solution on rows, certified as it predicts."""

@@ -173,6 +173,8 @@ def _usual_size(problem: Problem) -> int:
         return n
     if kind == "square":
         return sizes.landmarks_size(n, outputs)
+    if kind == "smooth" and problem.objective.is_robust:
+        return sizes.passes_size(n)
     return sizes.newton_size(kind, n, outputs)
 
 
@@ -191,7 +193,7 @@ def may_be_exact(problem: Problem) -> bool:
 
 
 def is_large_sketch(problem: Problem, data: SketchedData) -> bool:
-    """Return whether least squares on a large sketch is solved by passes over it.
+    """Return whether a large sketch is solved by passes over it.
 
     Its penalty is given, or chosen on a sample; with folds, by the closed form.
     """

@@ -16,6 +16,7 @@ The methods:
 `AllRows`        least squares on the Gram matrix of all rows: Cholesky, or passes
 `Nystrom`        least squares on a large sketch, by passes
 `Newton`         certified Newton steps on the features
+`Passes`         smooth ones of them on a large sketch, by passes
 `Dual`           the same losses on all rows, by Newton steps on the dual
 `Stochastic`     Adam or stochastic subgradient steps on the features, as asked for
 ===============  ======================================================================
@@ -69,6 +70,7 @@ from nbsketch.fitting.sketched import (
 from nbsketch.gram import Gram, SymmetricGram
 from nbsketch.rows.inputs import held_rows
 from nbsketch.rows.partitions import PartitionedRows
+from nbsketch.solvers._linear.systems import least_penalty
 from nbsketch.solvers.conjugate import (
     NotConvergedError,
     columns_dtype,
@@ -78,6 +80,7 @@ from nbsketch.solvers.conjugate import (
 )
 from nbsketch.solvers.design import Design, centered
 from nbsketch.solvers.left_out import Fold
+from nbsketch.solvers.passes import LandmarkDesign
 from nbsketch.solvers.solution import Solution
 
 # Share of its time that suffices for a usable solution of the exact machine.
@@ -242,6 +245,15 @@ class Method(ABC):
     def _certificate(self) -> FittedCertificate:
         is_chosen = self.problem.plan.alpha is None
         return FittedCertificate(self.data, self.objective, self._tol, is_chosen)
+
+    def _columns(self, alpha: float) -> Any:
+        """Return K S^T, its values in the type that the penalty asks for."""
+        data = self.data
+        size, n = data.sketch.shape
+        relative = alpha / values_scale(data) / self.objective.loss_scale
+        dtype = columns_dtype(n, size, relative, self._tol)
+        kernel = data.sketch_map.kernel
+        return sketched_columns(kernel, data.inputs.rows, data.sketch, dtype)
 
     def threads(self) -> AbstractContextManager:
         """Limit BLAS to one thread for iterative solvers, whatever n is."""
@@ -465,13 +477,9 @@ class Nystrom(ClosedForm):
 
     def solve(self, validation: Validation | None = None) -> FeatureSolution:
         """Return the solution, in terms of the sketched kernel functions."""
-        data = self.data
         targets = self.objective.targets
-        kernel = data.sketch_map.kernel
-        rows = data.inputs.rows
-        size, n = data.sketch.shape
-        dtype = columns_dtype(n, size, self.alpha / values_scale(self.data), self._tol)
-        columns = sketched_columns(kernel, rows, data.sketch, dtype)
+        size, n = self.data.sketch.shape
+        columns = self._columns(self.alpha)
         try:
             solution = solve_nystrom(columns, targets, self.alpha, **self._limits())
         except NotConvergedError as error:
@@ -483,6 +491,43 @@ class Nystrom(ClosedForm):
             solved = self._of_rows(solution, self.alpha)
             return self._certificate.of_rows(solved)
         return super().solve(validation)
+
+
+class Passes(Newton):
+    """Smooth losses on a large sketch, by passes, else on its features."""
+
+    sample = DualSample
+    choice_share = 0.5
+
+    def solve(self, validation: Validation | None = None) -> FeatureSolution:
+        """Return the solution, in terms of the sketched kernel functions."""
+        for alpha in self._penalties():
+            solution = next(self.path([alpha]))
+            if solution.gap <= _LARGEST_GAP or is_stopped():
+                return solution._replace(order=self.data.order)
+        return super().solve(validation)
+
+    def _penalties(self) -> list[float]:
+        """Return the penalty; if it was chosen, not below what landmarks resolve."""
+        penalties = super()._penalties()
+        least = least_penalty(self.data.sketch.shape[0]) * values_scale(self.data)
+        raised = max(1.0, least / penalties[0]) if len(penalties) > 1 else 1.0
+        return [raised * alpha for alpha in penalties]
+
+    def path(self, alphas: Iterable[float]) -> Iterator[FeatureSolution]:
+        """Yield the solution for each penalty, each started from the one before."""
+        penalties = [float(alpha) for alpha in alphas]
+        options = self.problem.plan.options()._replace(tol=self._tol)
+        with one_thread():
+            least = min(penalties)
+            scale = self.objective.loss_scale
+            design = LandmarkDesign(self._columns(least), least / scale)
+            for solution in self.objective.path(design, penalties, options):
+                yield self._certificate.of_columns(solution, design)
+
+    @property
+    def _tol(self) -> float:
+        return max(_PASSES_TOL, self.problem.plan.tol)
 
 
 class Dual(Newton):
@@ -569,6 +614,10 @@ def _kind(problem: Problem, data: SketchedData) -> type[Method]:
     if problem.plan.stochastic is not None:
         return Stochastic
     if not problem.objective.is_closed_form:
+        # For labels and counts landmarks gain less than a penalty of all rows.
+        passes = problem.plan.alpha is not None or problem.objective.is_robust
+        if kind == "smooth" and passes and is_large_sketch(problem, data):
+            return Passes
         in_memory = not isinstance(data.inputs.rows, PartitionedRows)
         # Quantile levels together have features up to a larger n.
         many = n > (_FEATURE_ROWS if kind == "joint" else _LEAST_ROWS)
@@ -588,9 +637,9 @@ def _kind(problem: Problem, data: SketchedData) -> type[Method]:
     return Nystrom if is_large_sketch(problem, data) else ClosedForm
 
 
-def least_tol(is_square: bool, all_rows: bool, n: int) -> float:
+def least_tol(by_passes: bool, all_rows: bool, n: int) -> float:
     """Return the least `tol` of passes over all rows, or over a large sketch."""
-    if is_square:
+    if by_passes:
         return _PASSES_TOL
     return _DUAL_TOL if all_rows and n > _FEATURE_ROWS else 0.0
 

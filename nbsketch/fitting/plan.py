@@ -72,6 +72,9 @@ _LANDMARKS = 2500
 _VALUES = 3.75e8
 _COLUMN = 0.45
 _COLUMN_OUTPUT = 0.55
+# Landmarks of smooth losses, at most: factors of Newton steps cost s^3 several times.
+_MOST_SMOOTH = 3500
+_ROWS_EACH = 3
 _ITERATIVE_SIZE = 500
 _ITERATIVE_WORK = 5e10
 # Beyond the exact machine of other losses, so that its error has no jump: .57 to .75 of
@@ -356,6 +359,11 @@ def landmarks_size(n: int, n_outputs: int) -> int:
     largest = max(_LANDMARKS, int(_MOST_VALUES / n))
     size = min(n, largest, int(max(_LANDMARKS, _VALUES / n) / per_value))
     return n if n <= 2 * size else _solvable(max(size, least_squares_size(n)))
+
+
+def passes_size(n: int) -> int:
+    """Return the default number of landmarks of smooth losses of residuals."""
+    return min(n // _ROWS_EACH, _MOST_SMOOTH, landmarks_size(n, 1))
 
 
 def least_squares_size(n: int) -> int:

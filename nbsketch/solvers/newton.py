@@ -8,13 +8,14 @@ from numpy.typing import ArrayLike, NDArray
 from nbsketch.losses import as_loss
 from nbsketch.outputs import check_levels
 from nbsketch.solvers._certified import checks
-from nbsketch.solvers._certified.search import Callback, minimize
+from nbsketch.solvers._certified.search import Callback, cold_start, minimize
 from nbsketch.solvers._newton.problem import newton_problem
 from nbsketch.solvers._newton.search import NewtonSearch
 from nbsketch.solvers._newton.smooth import SmoothSearch
 from nbsketch.solvers._newton.start import splitting_start
 from nbsketch.solvers.design import Design, as_design
 from nbsketch.solvers.generic import solve_generic
+from nbsketch.solvers.passes import LandmarkDesign, PassesSearch
 from nbsketch.solvers.row_loss import RowLoss, has_row_loss
 from nbsketch.solvers.solution import Solution, State
 
@@ -104,7 +105,10 @@ def solve_scalar(
     if state is not None:
         checks.state(state, (problem.rank,), (), (len(problem.weights),))
         state = _as_columns(state)
-    search = NewtonSearch if problem.losses.has_kinks else SmoothSearch
+    search: Any = NewtonSearch if problem.losses.has_kinks else SmoothSearch
+    if isinstance(design, LandmarkDesign):
+        search = PassesSearch
+        state = state or cold_start(problem)
     solution = minimize(problem, search, tol, max_iter, state, callback)
     coef = solution.coef[:, 0]
     b = float(solution.intercept[0])

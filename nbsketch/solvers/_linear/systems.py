@@ -450,6 +450,14 @@ def nugget(shift: float, mean: float) -> float:
     return float(np.clip(_NUGGET_COST * shift, _LEAST_NUGGET * mean, NUGGET * mean))
 
 
+def least_penalty(size: int) -> float:
+    """Return the alpha of s landmarks below which the nugget costs more than it may.
+
+    It is that for k(x, x) = 1.
+    """
+    return _LEAST_NUGGET / (_NUGGET_COST * size)
+
+
 def rounded(dtype: Any) -> float:
     """Return the root mean square of the relative rounding of a number, at most."""
     return float(np.finfo(dtype).eps) / 12**0.5

@@ -79,7 +79,7 @@ class SmoothSearch(CertifiedSearch[NewtonProblem]):
         p = self.problem
         point = p.point(self.res, self.center, self.sigma)
         self.a, self.curvature, totals, self.young = point
-        self.gradient = p.design.rmv(p.weighted(self.a).T)
+        self.gradient = self._sums()
         rho = p.alpha * self.coef - self.gradient @ p.T.T / p.n
         slope = -totals / p.n
         self.rho = p.flat(rho, slope)
@@ -88,6 +88,10 @@ class SmoothSearch(CertifiedSearch[NewtonProblem]):
             curvature = np.maximum(1e-300, p.mass(self.curvature) / p.n)
             self.estimate += float((slope**2 / (2 * curvature)).sum())
         return True
+
+    def _sums(self) -> NDArray:
+        """Return ``Z^T (s a)^T``."""
+        return self.problem.design.rmv(self.problem.weighted(self.a).T)
 
     def _gradient(self) -> NDArray:
         return self.rho
@@ -110,12 +114,17 @@ class SmoothSearch(CertifiedSearch[NewtonProblem]):
         """Return the Newton direction, with the kept preconditioner or a new one."""
         if self.is_stale:
             self.inverse = self._preconditioner()
-        limits = _FORCING, self.most_products
+        limits = self._forcing, self.most_products
         step, self.move, count = conjugate_gradients(
             self._hessian_product, self.inverse, -rho, *limits
         )
         self.is_stale = self.sigma > 0 or count > _FRESH
         return step
+
+    @property
+    def _forcing(self) -> float:
+        """Relative accuracy of a Newton direction."""
+        return _FORCING
 
     def _preconditioner(self) -> Inverse:
         """Return the inverse of the Hessian here."""

@@ -25,6 +25,7 @@ from nbsketch.losses import Loss
 from nbsketch.solvers._certified.search import cold_start, nested_sizes
 from nbsketch.solvers._newton.problem import NewtonProblem
 from nbsketch.solvers.design import ArrayDesign, Design
+from nbsketch.solvers.passes import WhitenedColumns
 from nbsketch.solvers.row_loss import row_loss
 from nbsketch.solvers.solution import State
 
@@ -197,7 +198,8 @@ def _of_class(start: State, j: int) -> State:
 
 def shared(design: Design, n_problems: int) -> Design:
     """Return the features for some problems, which are solved one by one."""
-    return design if n_problems == 1 else SharedDesign(design)
+    has_gram = n_problems > 1 and not isinstance(design, WhitenedColumns)
+    return SharedDesign(design) if has_gram else design
 
 
 class SharedDesign(Design):

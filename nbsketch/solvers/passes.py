@@ -1,0 +1,207 @@
+r"""Smooth losses on many landmarks, by passes over the columns of their kernel matrix.
+
+.. math:: \min_{g, b} \frac1n \sum_i w_i\, \ell\bigl((K S^\top g)_i + b,\, y_i\bigr)
+          + \frac{\alpha}{2} g^\top (S K S^\top + \delta I) g
+
+With :math:`T^\top T = S K S^\top + \delta I` this is the problem of the features
+:math:`Z = K S^\top T^{-1}`, which are never computed: their products are those of
+:math:`K S^\top` and of triangular systems. Directions of Newton's method are found by
+conjugate gradients, one pass a step. Their preconditioner has the mean curvature for
+that of each row, and the sketch for all rows: :math:`Z^\top Z \approx T T^\top`, as
+that of sketched least squares has. A new one costs :math:`s^3 / 3`.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import ClassVar
+
+import numpy as np
+import scipy.linalg
+from numpy.typing import ArrayLike, NDArray
+
+from nbsketch.gram.columns import ColumnBlocks, SketchedOperator
+from nbsketch.solvers._linear.cholesky import (
+    raised_cholesky,
+    solve_positive_upper,
+    solve_upper,
+)
+from nbsketch.solvers._linear.conjugate_gradients import Inverse
+from nbsketch.solvers._linear.systems import nugget
+from nbsketch.solvers._newton.problem import NewtonProblem
+from nbsketch.solvers._newton.smooth import SmoothSearch
+from nbsketch.solvers.design import Design
+
+# Least mean curvature that determines an intercept.
+_LEAST_MASS = 1e-12
+# The accuracy of a direction over the one that reaches the tolerance.
+_LAST = 0.5
+# Ratio of mean curvatures from which on a preconditioner is renewed.
+_STALE = 3.0
+
+
+class WhitenedColumns(Design):
+    """Features ``K S^T T^{-1}`` of some rows, known by their products.
+
+    Parameters
+    ----------
+    columns : SketchedOperator or ColumnBlocks of shape (n, s)
+        K S^T.
+    upper : ndarray of shape (s, s)
+        T above its diagonal; what is below is not used.
+    """
+
+    def __init__(
+        self, columns: SketchedOperator | ColumnBlocks, upper: NDArray
+    ) -> None:
+        self.columns = columns
+        self.upper = upper
+        self.shape = columns.shape
+        self.dtype = columns.dtype
+
+    def of_columns(self, W: NDArray) -> NDArray:
+        """Return T^{-1} W, coefficients of the columns, for W of shape (s, d)."""
+        return solve_upper(self.upper, np.asfortranarray(W))
+
+    def mv(self, W: ArrayLike) -> NDArray:
+        """Return ``Z W`` for W of shape (s,) or (s, d)."""
+        W = np.asarray(W, dtype=np.float64)
+        values = self.columns.times(self.of_columns(W.reshape(len(W), -1)))
+        return values.reshape(self.shape[:1] + W.shape[1:])
+
+    def rmv(self, A: ArrayLike, rows: NDArray | None = None) -> NDArray:
+        """Return ``Z[rows]^T A`` for A with one row per row of Z chosen."""
+        A = np.asarray(A, dtype=np.float64)
+        chosen = slice(None) if rows is None else rows
+        sides = np.zeros((self.shape[0], *A.shape[1:]))
+        sides[chosen] = A
+        sums = self._whitened(self.columns.adjoint(sides.reshape(len(sides), -1)))
+        return sums.reshape(self.shape[1:] + A.shape[1:])
+
+    def normal(self, W: NDArray, weights: NDArray) -> NDArray:
+        """Return ``Z^T diag(weights) Z W`` in one pass."""
+        return self._whitened(self.columns.normal(self.of_columns(W), weights))
+
+    def gather(self, rows: NDArray) -> WhitenedColumns:
+        """Return the features of the given rows."""
+        return WhitenedColumns(self.columns.take(rows), self.upper)
+
+    def _whitened(self, sums: NDArray) -> NDArray:
+        return solve_upper(self.upper, np.asfortranarray(sums), 1)
+
+
+class LandmarkDesign(WhitenedColumns):
+    """Whitened columns of all rows, with the scatter that the sketch gives them.
+
+    Parameters
+    ----------
+    columns : SketchedOperator of shape (n, s)
+        K S^T.
+    alpha : float
+        The least penalty, which sets `nugget`.
+
+    Attributes
+    ----------
+    nugget : float
+        delta, which keeps the penalty definite where landmarks are equal.
+    """
+
+    columns: SketchedOperator
+
+    def __init__(self, columns: SketchedOperator, alpha: float) -> None:
+        core = columns.core()
+        n, s = columns.shape
+        delta = nugget(n * alpha, float(np.trace(core)) / s)
+        upper, self.nugget = raised_cholesky(core.T, delta)
+        super().__init__(columns, upper)
+
+    @cached_property
+    def scatter(self) -> tuple[NDArray, NDArray]:
+        """Upper half of about ``Z^T Z / n``, and the root of what centering takes."""
+        unit = self.columns.total()
+        unit /= float(np.linalg.norm(unit)) or 1.0
+        square, _ = scipy.linalg.lapack.dlauum(self.upper)
+        root = scipy.linalg.blas.dtrmv(self.upper, unit)
+        n = self.shape[0]
+        return square / n, root / n**0.5
+
+    def penalty_of_nugget(self, W: NDArray) -> float:
+        """Return the share of the nugget in ``|W|^2``."""
+        return self.nugget * float(np.square(self.of_columns(W)).sum())
+
+
+class PassesSearch(SmoothSearch):
+    """The search for losses without kinks whose Newton directions are found by passes.
+
+    Attributes
+    ----------
+    rates : ndarray of shape (n,)
+        Weights times curvatures, over n.
+    mass : float
+        Their sum.
+    border : ndarray of shape (s,)
+        ``Z^T rates``.
+    level : float
+        Mean curvature of the preconditioner.
+    """
+
+    problem: NewtonProblem
+    most_products: ClassVar[int] = 100
+    level = 0.0
+
+    @property
+    def _design(self) -> LandmarkDesign:
+        assert isinstance(self.problem.design, LandmarkDesign)
+        return self.problem.design
+
+    def _sums(self) -> NDArray:
+        """Return ``Z^T (s a)^T``, in one pass with `border`.
+
+        Far from the minimum few rows are curved: the first step has the largest
+        curvature for all of them, which is one of least squares.
+        """
+        p = self.problem
+        if p.losses.has_kinks and not self.coef.any():
+            self.curvature = np.ones_like(self.res)
+        self.rates = p.curved(self.curvature, np.ones(1))[0] / p.n
+        self.mass = max(float(self.rates.sum()), _LEAST_MASS)
+        sides = np.column_stack([p.weighted(self.a)[0], self.rates])
+        sums = self._design.rmv(sides)
+        self.border = sums[:, 1]
+        return sums[:, :1]
+
+    @property
+    def _forcing(self) -> float:
+        """Relative accuracy of a Newton direction: the last one needs no more."""
+        needed = _LAST * (self.target / max(self.estimate, self.target)) ** 0.5
+        return max(super()._forcing, needed)
+
+    def _direction(self, rho: NDArray) -> NDArray:
+        self.is_stale = not self.level / _STALE < self.mass < self.level * _STALE
+        step = super()._direction(rho)
+        self.move = self.problem.predict(*self.problem.split(step))
+        return step
+
+    def _preconditioner(self) -> Inverse:
+        p = self.problem
+        matrix, root = self._design.scatter
+        self.level = self.mass
+        matrix = self.level * (matrix - np.outer(root, root) * p.fit_intercept)
+        upper, _ = raised_cholesky(np.asfortranarray(matrix), p.alpha)
+
+        def solve(flat: NDArray) -> NDArray:
+            mean = self.border / self.mass
+            W, b = p.split(flat)
+            W = solve_positive_upper(upper, W - np.outer(mean, b))
+            return p.flat(W, b / self.mass - mean @ W)
+
+        return solve
+
+    def _hessian_product(self, direction: NDArray) -> tuple[NDArray, NDArray]:
+        """Return the product without the change of predictions, half of a pass."""
+        p = self.problem
+        W, b = p.split(direction)
+        image = (
+            self._design.normal(W, self.rates) + p.alpha * W + np.outer(self.border, b)
+        )
+        return p.flat(image, self.border @ W + self.mass * b), np.zeros(1)

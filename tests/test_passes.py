@@ -1,0 +1,227 @@
+"""Smooth losses by passes over sketched columns, against stored features."""
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+from reference import dense_sketch
+from scipy.linalg import solve_triangular
+
+from nbsketch import (
+    CountSketch,
+    GaussianKernel,
+    HuberLoss,
+    MaternKernel,
+    PSparsifiedSketch,
+    SketchedKernelClassifier,
+    SketchedKernelRegressor,
+    SubsamplingSketch,
+)
+from nbsketch.fitting import methods
+from nbsketch.fitting import plan as sizes
+from nbsketch.gram import SketchedColumns, columns
+from nbsketch.losses import ELQ, Loss
+from nbsketch.solvers.newton import solve_scalar
+from nbsketch.solvers.passes import LandmarkDesign
+
+
+class Stiff(Loss):
+    """A loss of curvature 1/4 whose slopes end at 2: Huber's in other units."""
+
+    elq = ELQ(4.0, 0.0, -2.0, 2.0)
+
+
+LOSSES = ["huber", HuberLoss(0.1), "squared-epsilon-insensitive", Stiff(), "poisson"]
+LABELS = ["logistic", "squared-hinge"]
+
+
+def draw_problem(seed):
+    """Return columns, their whitened features, targets and options of a problem."""
+    rng = np.random.default_rng(seed)
+    n = int(rng.integers(60, 200))
+    loss = (LOSSES + LABELS)[seed % 7]
+    X = rng.normal(size=(n, 2))
+    score = np.sin(X @ rng.normal(size=2)) + 0.3 * rng.normal(size=n)
+    y = score + rng.choice([0.0, 5.0]) * rng.standard_t(1, size=n)
+    if loss == "poisson":
+        y = rng.poisson(np.exp(score))
+        y = np.log(y + 0.5)
+    if loss in LABELS:
+        y = np.where(score > 0, 1.0, -1.0)
+    kernel = [GaussianKernel(0.7), MaternKernel(2.0)][int(rng.integers(2))]
+    recipe = [SubsamplingSketch, PSparsifiedSketch, CountSketch][int(rng.integers(3))]
+    S = recipe(int(rng.integers(5, n // 2))).draw(n, seed)
+    options = {"loss": loss, "alpha": 10 ** rng.uniform(-6, -1)}
+    options["fit_intercept"] = bool(rng.random() < 0.7)
+    if rng.random() < 0.4:
+        weights = rng.exponential(size=n)
+        options["sample_weight"] = weights / weights.mean()
+    operator = SketchedColumns(kernel, X, S, dtype=np.float64)
+    design = LandmarkDesign(operator, options["alpha"])
+    K = kernel(X) @ dense_sketch(S).T
+    return design, solve_triangular(np.triu(design.upper), K.T, trans=1).T, y, options
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_products_are_those_of_the_features(seed):
+    design, Z, y, _ = draw_problem(seed)
+    n, s = Z.shape
+    rng = np.random.default_rng(seed)
+    W, A = rng.normal(size=(s, 2)), rng.normal(size=(n, 2))
+    rows = np.arange(0, n, 3)
+    close = {"rtol": 1e-6, "atol": 1e-6 * np.abs(Z).sum()}
+    assert_allclose(design.mv(W), Z @ W, **close)
+    assert_allclose(design.mv(W[:, 0]), Z @ W[:, 0], **close)
+    assert_allclose(design.rmv(A), Z.T @ A, **close)
+    assert_allclose(design.rmv(A[rows, 0], rows), Z[rows].T @ A[rows, 0], **close)
+    assert_allclose(design.gather(rows).mv(W), Z[rows] @ W, **close)
+    weights = y**2
+    assert_allclose(
+        design.normal(W, weights), Z.T @ (weights[:, None] * (Z @ W)), **close
+    )
+
+
+@pytest.mark.parametrize("seed", range(42))
+def test_gaps_bound_the_distance_from_the_minimum(seed):
+    design, Z, y, options = draw_problem(seed)
+    least = solve_scalar(Z, y, **options, tol=1e-10)
+    found = solve_scalar(design, y, **options, tol=1e-3)
+    assert found.converged
+    rounding = 1e-7 * abs(least.objective)
+    assert found.objective - least.objective <= found.gap + rounding
+    assert found.objective >= least.objective - least.gap - rounding
+    # a solution is where the next search ends at once
+    again = solve_scalar(design, y, **options, tol=1e-3, state=found.state)
+    assert again.n_iter == 0
+
+
+def test_passes_are_few():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(4000, 3))
+    score = np.sin(2 * X[:, 0]) + X[:, 1] * X[:, 2]
+    S = SubsamplingSketch(200).draw(4000, 0)
+    operator = SketchedColumns(MaternKernel(1.0), X, S)
+    targets = {
+        "huber": score + 0.1 * rng.standard_t(2, size=4000),
+        "logistic": np.where(score + 0.3 * rng.normal(size=4000) > 0, 1.0, -1.0),
+    }
+    for loss, y in targets.items():
+        before = operator.n_passes
+        design = LandmarkDesign(operator, 1e-5)
+        assert solve_scalar(design, y, loss, 1e-5, tol=1e-3).converged
+        assert operator.n_passes - before <= 150
+
+
+@pytest.fixture
+def surface():
+    rng = np.random.default_rng(1)
+    X = rng.uniform(-2, 2, size=(900, 2))
+    y = np.sin(2 * X[:, 0]) * X[:, 1] + 0.1 * rng.standard_t(2, size=900)
+    return X, y
+
+
+@pytest.fixture
+def by_passes(monkeypatch):
+    """Solve sketches of more than 100 rows by passes; return the methods taken."""
+    monkeypatch.setattr(sizes, "_LARGE_SIZE", 100)
+    monkeypatch.setattr(sizes, "_LARGE_SEARCH", 100)
+    taken = []
+    kind = methods._kind
+
+    def noted(problem, data):
+        taken.append(kind(problem, data))
+        return taken[-1]
+
+    monkeypatch.setattr(methods, "_kind", noted)
+    return taken
+
+
+def regressor(**changes):
+    return SketchedKernelRegressor(
+        **{"loss": "huber", "size": 150, "alpha": 1e-4, "random_state": 0} | changes
+    )
+
+
+def test_fits_are_those_of_stored_features(surface, by_passes, monkeypatch):
+    X, y = surface
+    weights = np.random.default_rng(2).exponential(size=len(X))
+    for loss, targets in (("huber", y), ("poisson", np.exp(y).clip(0, 20))):
+        model = regressor(loss=loss).fit(X, targets, weights)
+        assert by_passes[-1] is methods.Passes
+        assert model.dual_gap_ <= 1e-3
+        with monkeypatch.context() as patch:
+            patch.setattr(sizes, "_LARGE_SIZE", 1000)
+            stored = regressor(loss=loss).fit(X, targets, weights)
+        assert by_passes[-1] is methods.Newton
+        lost = model.objective_ / stored.objective_ - 1
+        assert -1e-6 < lost <= model.dual_gap_
+        apart = model.predict(X) - stored.predict(X)
+        assert np.sqrt(np.mean(apart**2)) <= 0.02 * np.std(targets)
+
+
+def test_memory_changes_no_fit(surface, by_passes, monkeypatch):
+    kept = regressor().fit(*surface)
+    monkeypatch.setattr(columns, "MEMORY", 0.0)
+    monkeypatch.setattr(sizes, "_EVALUATED_AGAIN", 0)
+    anew = regressor().fit(*surface)
+    assert_allclose(anew.predict(surface[0]), kept.predict(surface[0]), atol=1e-4)
+
+
+def test_dask_rows_have_the_same_fit(surface, by_passes):
+    da = pytest.importorskip("dask.array")
+    X, y = surface
+    here = regressor(alpha=None).fit(X, y)
+    there = regressor(alpha=None)
+    there.fit(da.from_array(X, (300, 2)), da.from_array(y, 300))
+    assert by_passes[-1] is methods.Passes
+    assert_allclose(there.predict(X), here.predict(X), atol=1e-4)
+
+
+def test_a_path_has_the_solutions_of_fits(surface, by_passes):
+    alphas = [1e-3, 1e-5]
+    models = regressor(bandwidth=1.0).fit_path(*surface, alphas)
+    for alpha, model in zip(alphas, models, strict=True):
+        fitted = regressor(bandwidth=1.0, alpha=alpha).fit(*surface)
+        assert model.objective_ == pytest.approx(fitted.objective_, rel=1e-3)
+
+
+def test_penalties_are_chosen_on_a_sample(surface, by_passes):
+    X, y = surface
+    model = regressor(alpha=None).fit(X, y)
+    assert by_passes[-1] is methods.Passes
+    assert np.mean(np.abs(model.predict(X) - np.sin(2 * X[:, 0]) * X[:, 1])) < 0.06
+
+
+def test_labels_have_passes_for_a_given_penalty(surface, by_passes):
+    X, y = surface
+    labels = y > 0
+    model = SketchedKernelClassifier(loss="logistic", size=150, random_state=0)
+    assert model.set_params(alpha=1e-3).fit(X, labels).score(X, labels) > 0.9
+    assert by_passes[-1] is methods.Passes
+    thirds = np.digitize(y, [-0.5, 0.5])
+    assert model.fit(X, thirds).score(X, thirds) > 0.8
+    assert by_passes[-1] is methods.Passes
+    model.set_params(alpha=None).fit(X, labels)
+    assert by_passes[-1] is methods.Newton
+
+
+def test_default_sizes():
+    found = [sizes.passes_size(n) for n in (8200, 10_000, 20_000, 40_000, 10**7)]
+    assert found == [2733, 3333, 3500, 2500, 2500]
+
+
+def test_without_a_usable_gap_features_are_stored(surface, by_passes, monkeypatch):
+    monkeypatch.setattr(methods, "_LARGEST_GAP", 0.0)
+    assert regressor().fit(*surface).dual_gap_ <= 1e-6
+
+
+def test_the_summary_tells_the_tolerance(surface, by_passes):
+    model = regressor(tol=1e-9).fit(*surface)
+    assert "raised to 0.001" in model.summary()
+
+
+def test_without_noise_penalties_are_raised_until_they_converge(surface, by_passes):
+    X, _ = surface
+    model = regressor(alpha=None).fit(X, np.sin(2 * X[:, 0]) * X[:, 1])
+    assert by_passes[-1] is methods.Passes
+    assert model.alpha_ >= 2e-7 / 150
+    assert model.dual_gap_ <= 0.1

@@ -18,7 +18,7 @@ from nbsketch import (
 )
 from nbsketch.fitting import plan as sizes
 from nbsketch.fitting.objectives import regression_objective
-from nbsketch.solvers._linear.conjugate_gradients import ColumnGaps, column_means
+from nbsketch.solvers._linear.conjugate_gradients import ColumnGaps, centered
 
 
 def scaled_columns(scales, n=300, noise=0.01, seed=0):
@@ -370,5 +370,18 @@ def test_the_mean_of_targets_far_from_zero_is_that_of_their_digits():
     X = rng.normal(size=(5000, 2))
     y = np.round(np.sin(X[:, 0]) * 2**20) / 2**20
     far = 2.0**26
-    means = [column_means(y[:, None] + c, np.ones(5000)) - c for c in (0, far)]
-    assert abs(means[1] - means[0]) <= np.spacing(far) / 2
+    mean, rest = centered(y[:, None], np.ones(5000), True)
+    far_mean, far_rest = centered(y[:, None] + far, np.ones(5000), True)
+    assert abs(far_mean - far - mean) <= np.spacing(far) / 2
+    assert_allclose(far_rest, rest, atol=1e-15)
+    assert centered(y[:, None], np.ones(5000), False)[0] == 0
+
+
+def test_large_sketches_of_targets_far_from_zero_are_solved_as_others():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(1100, 1))
+    y = np.round(np.sin(3 * X[:, 0]) * 2**20) / 2**20  # exact beside the offset
+    options = {"alpha": 1e-8, "sketch": "p-sparsified", "size": 1001, "random_state": 0}
+    model = SketchedKernelRegressor("laplacian", bandwidth=2.0, **options)
+    near = model.fit(X, y).objective_
+    assert_allclose(model.fit(X, y + 2.0**26).objective_, near, rtol=1e-4)

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from nbsketch._machine.blas import eigh, graded_eigh
-from nbsketch.solvers._linear.conjugate_gradients import column_means, output_basis
+from nbsketch.solvers._linear.conjugate_gradients import centered, output_basis
 from nbsketch.solvers.design import ArrayDesign, Design
 from nbsketch.solvers.filters import Filter
 
@@ -128,8 +128,8 @@ def decompose(
     Y = Y @ rotation
     n = Y.shape[0]
     weights = np.ones(n) if sample_weight is None else sample_weight
-    y_mean = column_means(Y, weights) * fit_intercept
-    G, C, z_mean = moments(design, Y - y_mean, sample_weight, fit_intercept)
+    y_mean, Y = centered(Y, weights, fit_intercept)
+    G, C, z_mean = moments(design, Y, sample_weight, fit_intercept)
     values, vectors = graded_eigh(G) if design.is_graded else eigh(G)
     return Spectrum(
         values=np.maximum(values, 0.0),
@@ -137,7 +137,7 @@ def decompose(
         cross=vectors.T @ C,
         z_mean=z_mean,
         y_mean=y_mean,
-        y_square=float(weights @ np.square(Y - y_mean).sum(axis=1) / n),
+        y_square=float(weights @ np.square(Y).sum(axis=1) / n),
         outputs=outputs,
         rotation=rotation,
         fit_intercept=fit_intercept,

@@ -235,13 +235,18 @@ def check_columns(Y: ArrayLike, n: int) -> NDArray:
     return Y.reshape(n, -1)
 
 
-def column_means(V: NDArray, weights: NDArray) -> NDArray:
-    """Return the mean of columns; weights have mean one.
+def centered(Y: NDArray, weights: NDArray, is_free: bool) -> tuple[NDArray, NDArray]:
+    """Return means of columns, zero unless they are free, and Y less these means.
 
-    The sum of many numbers far from zero loses digits that that of differences has.
+    Weights have mean one. The means of numbers far from zero are rounded: a second step
+    leaves differences whose own means are zero.
     """
-    mean = weights @ V / len(weights)
-    return mean + weights @ (V - mean) / len(weights)
+    means = np.zeros(Y.shape[1])
+    for _ in range(2 * is_free):
+        step = weights @ Y / len(weights)
+        means = means + step
+        Y = Y - step
+    return means, Y
 
 
 def output_basis(output: NDArray | None, n_outputs: int) -> tuple[NDArray, NDArray]:
@@ -284,10 +289,8 @@ class RotatedOutputs:
         b = np.zeros(len(used))
         A[:, used] = coef
         b[used] = intercept
-        b[~used] = column_means(self._unused, weights) * fit_intercept
-        loss = float(
-            (weights @ np.square(self._unused - b[~used])).sum() / (2 * len(weights))
-        )
+        b[~used], errors = centered(self._unused, weights, fit_intercept)
+        loss = float((weights @ np.square(errors)).sum() / (2 * len(weights)))
         return A @ self._rotation.T, self._rotation @ b, loss
 
 

@@ -68,7 +68,7 @@ from nbsketch.solvers._linear.conjugate_gradients import (
     ConjugateGradients,
     RotatedOutputs,
     SymmetricOperator,
-    column_means,
+    centered,
 )
 
 # Rows on which rounding is measured, and the factor on what they say.
@@ -147,12 +147,11 @@ class ColumnSystem(ABC):
         Y = np.tile(outputs.targets, len(alphas))
         self.n = len(Y)
         self.weights = np.ones(self.n) if weights is None else weights
-        self.mean = self.means(Y) * fit_intercept
-        self.Y = Y - self.mean
+        self.mean, self.Y = centered(Y, self.weights, fit_intercept)
 
     def means(self, V: NDArray) -> NDArray:
         """Return the weighted means of columns."""
-        return column_means(V, self.weights)
+        return self.weights @ V / self.n
 
     def project(self, V: NDArray) -> NDArray:
         """Return V without what no coefficients can have."""

@@ -255,7 +255,7 @@ def block_inverses(
         log_dets[t] = _invert(A[t], scratch)
 
 
-@compiled()
+@compiled(inline="always")
 def _add_slopes(is_l1: bool, columns: Any, i: int, w: Any, out: Any) -> None:
     """Add to out[k] the sum over j of w_j times the distance of column k."""
     for k in range(columns.shape[0]):
@@ -265,7 +265,7 @@ def _add_slopes(is_l1: bool, columns: Any, i: int, w: Any, out: Any) -> None:
             out[k] += _weighted_square(columns[k, i], columns[k], w)
 
 
-@compiled()
+@compiled(inline="always")
 def _add_product(a: Any, B: Any, w: Any) -> None:
     """Add the first entries of the row a B to w, four rows of B at a time."""
     last = a.size - a.size % 4

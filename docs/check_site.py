@@ -17,8 +17,13 @@ WANTED = {
     "probabilities of three classes": "classification.html",
     "a fit of ten million rows": "large_data.html",
     "Table 2": "reproduction.html",
+    "quantiles for a time series": "dependent_rows.html",
+    "5 GB of Parquet": "large_data.html",
+    "how sure a prediction is": "conformal.html",
+    "a service with a model": "deployment.html",
+    "how to cite": "faq.html",
 }
-MOST_CLICKS = 3
+MOST_CLICKS = 2
 _LOADED = {("script", "src"), ("img", "src"), ("link", "href"), ("source", "srcset")}
 _NOT_LOADED = {"canonical", "next", "prev", "index", "search", "author", "help"}
 _IN_CSS = re.compile(r"(?:url\(|@import)\s*['\"]?((?:https?:)?//[^'\")\s]+)")

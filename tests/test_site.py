@@ -1,6 +1,7 @@
 """The check of the built site finds what is wrong with one."""
 
 import importlib.util
+import re
 from pathlib import Path
 
 import pytest
@@ -56,3 +57,20 @@ def test_pages_too_many_clicks_away(site, tmp_path):
     steps["3.html"] = '<a href="a.html">A</a>'
     (line,) = check(site, tmp_path, **steps)
     assert "clicks from the front page" in line
+
+
+def test_the_user_guide_is_short():
+    """At most 22 pages and 25,000 words: measurements belong to the design notes."""
+    text = (FILE.parent / "user_guide.rst").read_text("utf-8")
+    pages = re.findall(r"^   (\w+)$", text, re.M)
+    words = sum(
+        len((FILE.parent / f"{p}.rst").read_text("utf-8").split()) for p in pages
+    )
+    assert len(pages) <= 22 and words <= 25_000
+
+
+@pytest.mark.parametrize("book", ["user_guide", "design_notes"])
+def test_the_table_of_a_book_has_its_pages(book):
+    text = (FILE.parent / f"{book}.rst").read_text("utf-8")
+    pages = re.findall(r"^   (\w+)$", text, re.M)
+    assert pages and all(f":doc:`{page}`" in text for page in pages)

@@ -271,7 +271,7 @@ CLAIMS = [
         ],
     ),
     (
-        "(:math:`p = .003`): {} in {} s, Gaussian {} in {} s",
+        "(:math:`p = 0.003`): {} in {} s, Gaussian {} in {} s",
         both("30/n-SR", size=100) + both("Gaussian", size=100),
     ),
     (
@@ -365,8 +365,8 @@ CLAIMS = [
         ],
     ),
     (
-        "give errors of {} to {} at :math:`s = 140`, where its Figure 1(c) has .05; a "
-        "deviation of .25, as in the program, gives {} to {}",
+        "give errors of {} to {} at :math:`s = 140`, where its Figure 1(c) has 0.05; a "
+        "deviation of 0.25, as in the program, gives {} to {}",
         [
             error
             for name in ("outliers", "figure1")
@@ -463,7 +463,7 @@ CLAIMS = [
         ],
     ),
     (
-        "Stated {}, {} and {} for :math:`\\zeta` = .3, .5 and 1; ridge {}, {} and {}",
+        "Stated {}, {} and {} for :math:`\\zeta` = 0.3, 0.5 and 1; ridge {}, {} and {}",
         [f("filter", "ridge", s) for f in (theory, slope) for s in (0.3, 0.5, 1.0)],
     ),
     (
@@ -480,7 +480,7 @@ CLAIMS = [
         ],
     ),
     (
-        "stated {} and {} for :math:`\\zeta` = .5 and 1: Gaussian {} and {}, "
+        "stated {} and {} for :math:`\\zeta` = 0.5 and 1: Gaussian {} and {}, "
         "ROS {} and {}, p-sparsified {} and {}, leverage scores {} and {}; "
         "sub-sampling {} and {}, where {} and {}",
         [
@@ -490,7 +490,7 @@ CLAIMS = [
         ],
     ),
     (
-        ":math:`\\zeta` = .3 and 1.5, stated {} and {}: Gaussian {} and {}, "
+        ":math:`\\zeta` = 0.3 and 1.5, stated {} and {}: Gaussian {} and {}, "
         "ROS {} and {}, p-sparsified {} and {}; sub-sampling {} and {}, where {} and "
         "{} suffice",
         [

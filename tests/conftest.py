@@ -22,7 +22,7 @@ def thinned(*, every=None, times=2):
     return every, times
 
 
-def few_cases(cases, times):
+def few_cases(cases, times=2):
     """Return the positions of cases that show each value of a parameter `times` times.
 
     A few of all cases (tuples of values) meet every kernel and every sketch, if not

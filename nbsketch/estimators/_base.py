@@ -31,7 +31,7 @@ from nbsketch._report import validation
 from nbsketch._report.progress import watching
 from nbsketch.estimators._summary import summarize
 from nbsketch.files import SaveMixin
-from nbsketch.fitting.callbacks import CallbackSupportMixin, watched_fit, with_callbacks
+from nbsketch.fitting.callbacks import CallbackSupportMixin, watched_fit
 from nbsketch.fitting.certificate import warn_of
 from nbsketch.fitting.lost_columns import warn_of_lost_columns
 from nbsketch.fitting.methods import select_method, sketch_rows
@@ -351,7 +351,6 @@ class SketchedModel(KernelExpansion, ABC):
     ) -> Problem:
         """Check parameters and data; return the problem that `fit` solves."""
 
-    @with_callbacks
     def fit(
         self,
         X: ArrayLike,

@@ -16,7 +16,7 @@ from nbsketch._report.progress import report
 from nbsketch._sketch_map import SketchMap
 from nbsketch.estimators import _base
 from nbsketch.estimators.classifier import OneVsRest
-from nbsketch.fitting.callbacks import watched_fit, with_callbacks
+from nbsketch.fitting.callbacks import watched_fit
 from nbsketch.fitting.descent import Descended, DescentSettings, FeatureSample, descend
 from nbsketch.fitting.methods import draw_sketch
 from nbsketch.fitting.objective import Problem
@@ -76,7 +76,6 @@ class DescentModel(_base.KernelExpansion):
     def _objective(self, Y: NDArray, weights: NDArray | None) -> Any:
         """Return the objective for targets (n, d)."""
 
-    @with_callbacks
     def fit(
         self,
         X: ArrayLike,
@@ -133,7 +132,6 @@ class DescentModel(_base.KernelExpansion):
         """
         return self._pass_chunks(chunks)
 
-    @with_callbacks
     def _pass_chunks(self, chunks: Iterable[tuple]) -> Self:
         """Pass once over chunks, of labels that are known if it is a classifier."""
         with watched_fit(self):

@@ -9,7 +9,7 @@ from sklearn.base import MultiOutputMixin
 
 from nbsketch._report.validation import check_choice, check_integer, declares_parameters
 from nbsketch.estimators import _base
-from nbsketch.fitting.callbacks import watched_fit, with_callbacks
+from nbsketch.fitting.callbacks import watched_fit
 from nbsketch.fitting.objective import FeatureSolution, Problem
 from nbsketch.fitting.objectives import SpectralObjective
 from nbsketch.fitting.plan import Plan
@@ -161,7 +161,6 @@ class SpectralFilterRegressor(
     n_steps: int | None = None
     criterion: str = "gcv"
 
-    @with_callbacks
     def fit(
         self,
         X: ArrayLike,

@@ -6,21 +6,24 @@ iterations of a stage its subtasks, at most a hundred where their number is know
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from typing import TYPE_CHECKING, Any
 
 from nbsketch._report.progress import FitState, watching
 from nbsketch._report.validation import keeping_fitted
 
-F = TypeVar("F", bound=Callable[..., Any])
 # Subtasks of a stage, at most.
 _SUBTASKS = 100
 
 try:
     from sklearn import callback as _callback
+    from sklearn.callback import _callback_support
 except ImportError:  # of an older version
     _callback = None
+    _ending_callbacks: Any = nullcontext
+else:  # the public decorator is one call more between a warning and the user's line
+    _ending_callbacks = _callback_support.callback_management_context
 if TYPE_CHECKING or _callback is None:
 
     class CallbackSupportMixin:
@@ -30,24 +33,18 @@ else:
     CallbackSupportMixin = _callback.CallbackSupportMixin
 
 
-def with_callbacks(method: F) -> F:
-    """Return a method that fits as one that ends the callbacks of scikit-learn."""
-    return method if _callback is None else _callback.with_callbacks(method)
-
-
 @contextmanager
 def watched_fit(estimator: Any) -> Iterator[None]:
-    """Watch a fit; if it fails, give the estimator back as it was.
-
-    Methods that do are decorated by `with_callbacks`, which ends those of scikit-learn.
-    """
-    tasks = FitTasks(estimator) if getattr(estimator, "_skl_callbacks", None) else None
-    limit = getattr(estimator, "max_seconds", None)
-    listeners = estimator.verbose, estimator.callback, limit, tasks
-    with keeping_fitted(estimator), watching(*listeners):
-        yield
-    if tasks is not None:
-        tasks.end()
+    """Watch a fit; if it fails, give the estimator back as it was."""
+    with _ending_callbacks(estimator):
+        is_watched = getattr(estimator, "_skl_callbacks", None)
+        tasks = FitTasks(estimator) if is_watched else None
+        limit = getattr(estimator, "max_seconds", None)
+        listeners = estimator.verbose, estimator.callback, limit, tasks
+        with keeping_fitted(estimator), watching(*listeners):
+            yield
+        if tasks is not None:
+            tasks.end()
 
 
 class FitTasks:

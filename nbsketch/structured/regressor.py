@@ -37,7 +37,7 @@ from nbsketch._sketch_map import (
 )
 from nbsketch.files import SaveMixin
 from nbsketch.fitting import sketched
-from nbsketch.fitting.callbacks import CallbackSupportMixin, watched_fit, with_callbacks
+from nbsketch.fitting.callbacks import CallbackSupportMixin, watched_fit
 from nbsketch.fitting.lost_columns import warn_of_lost_columns
 from nbsketch.kernels import Kernel, PrecomputedKernel, as_kernel
 from nbsketch.rows.inputs import (
@@ -212,7 +212,6 @@ class InputOutputKernelRegressor(SaveMixin, CallbackSupportMixin, BaseEstimator)
     verbose: int = 0
     callback: Any = None
 
-    @with_callbacks
     def fit(
         self, X: Any, Y: Any, sample_weight: Any = None
     ) -> InputOutputKernelRegressor:

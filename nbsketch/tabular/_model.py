@@ -26,7 +26,7 @@ from nbsketch._report.validation import (
     random_generator,
 )
 from nbsketch.files import SaveMixin
-from nbsketch.fitting.callbacks import CallbackSupportMixin, watched_fit, with_callbacks
+from nbsketch.fitting.callbacks import CallbackSupportMixin, watched_fit
 from nbsketch.rows.copies import merged
 from nbsketch.rows.inputs import TrainingRows, loaded
 from nbsketch.rows.outliers import outlier_warning
@@ -65,7 +65,6 @@ class TabularModel(SaveMixin, CallbackSupportMixin, BaseEstimator):
     verbose: int = 0
     callback: Any = None
 
-    @with_callbacks
     def fit(
         self,
         X: Any,

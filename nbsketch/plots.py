@@ -350,8 +350,8 @@ def plot_intervals(
     >>> X = rng.uniform(-2, 2, size=(300, 1))
     >>> y = X[:, 0] + rng.normal(size=300)
     >>> model = JointQuantileRegressor((0.1, 0.9), size=20, random_state=0).fit(X, y)
-    >>> plot_intervals(model, X, y, coverage=0.8).get_title()[-32:]
-    'of all targets inside, 80% asked'
+    >>> plot_intervals(model, X, y, coverage=0.8).get_title()[-13:]
+    '(nominal 80%)'
     """
     intervals = model.predict_interval(X, coverage=coverage)
     y = np.asarray(y)
@@ -365,7 +365,7 @@ def plot_intervals(
     for mask, color, name in ((True, "k", "inside"), (False, ORANGE, "outside")):
         chosen = inside[shown] == mask
         ax.plot(place[chosen], y[shown][chosen], ".", color=color, ms=5, label=name)
-    title = f"{inside.mean():.1%} of all targets inside, {coverage:.0%} asked"
+    title = f"Empirical coverage {inside.mean():.1%} (nominal {coverage:.0%})"
     xlabel = "rows by center of their interval"
     return finish(ax, xlabel=xlabel, ylabel="target", title=title)
 

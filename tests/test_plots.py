@@ -52,7 +52,7 @@ def test_intervals_are_those_of_the_model(quantiles, ax):
     plots.plot_intervals(quantiles, X, Y, coverage=0.8, ax=ax)
     intervals = quantiles.predict_interval(X, coverage=0.8)
     inside = (intervals[:, 0] <= Y) & (intervals[:, 1] >= Y)
-    assert ax.get_title().startswith(f"{inside.mean():.1%} of all")
+    assert ax.get_title().startswith(f"Empirical coverage {inside.mean():.1%}")
     drawn = np.array([path.vertices[:, 1] for path in ax.collections[0].get_paths()])
     assert drawn.shape == (60, 2)
     assert {tuple(row) for row in drawn} <= {tuple(row) for row in intervals}

@@ -29,7 +29,7 @@ data = load()
 model = nbsketch.JointQuantileRegressor(
     quantiles=(0.1, 0.5, 0.9), calibration=0.2, size=200, random_state=0
 ).fit(X, y)
-figure, (left, right) = plt.subplots(1, 2, figsize=(7.2, 3.2))
+figure, (left, right) = plt.subplots(1, 2, figsize=(7.2, 3.2), layout="constrained")
 
 plot_length_scales(model, ax=left)
 left.set(title=f"Relevance, {data.name}")

@@ -33,7 +33,9 @@ def evaluate(sketch, seed):
     return np.mean((model.predict(X_test) - y_test) ** 2), model.sketch_.columns.size
 
 
-figure, (left, right) = plt.subplots(1, 2, figsize=(7.2, 3.2), sharey=True)
+figure, (left, right) = plt.subplots(
+    1, 2, figsize=(7.2, 3.2), sharey=True, layout="constrained"
+)
 for label, (family, sizes) in SKETCHES.items():
     runs = [[evaluate(family(size), seed) for seed in range(3)] for size in sizes]
     errors, landmarks = np.moveaxis(np.array(runs), 2, 0)
@@ -52,10 +54,10 @@ plt.show()
 # -------------
 #
 # Small sketches are solved in closed form, sketches of more than 1000 rows by
-# preconditioned conjugate gradients on their columns, and all rows (the exact machine)
+# preconditioned conjugate gradients on their columns, and all rows (the exact model)
 # by conjugate gradients on the Gram matrix. On a function with fine structure the error
 # falls all the way. The time of the closed form grows as :math:`n s^2`, that of the
-# larger sketches as :math:`s^3` with a small constant; the exact machine, whose
+# larger sketches as :math:`s^3` with a small constant; the exact model, whose
 # preconditioner has a rank of :math:`8 \sqrt n`, costs less than a sketch of half the
 # rows. :ref:`machines` has the theory.
 
@@ -94,7 +96,7 @@ SOLVERS = {
 for sizes in SOLVERS.values():
     measure(sizes[0])  # compiles
 
-figure, (left, right) = plt.subplots(1, 2, figsize=(7.6, 3.2))
+figure, (left, right) = plt.subplots(1, 2, figsize=(7.6, 3.2), layout="constrained")
 for name, sizes in SOLVERS.items():
     errors, seconds, passes = zip(*(measure(size) for size in sizes), strict=True)
     left.plot(sizes, errors, "o-", ms=4, label=name)
@@ -106,5 +108,4 @@ for axes in (left, right):
     axes.set_xticks([125, 500, 2000, n], ["125", "500", "2000", str(n)])
     axes.minorticks_off()
 left.legend(fontsize="small", loc="lower left")
-figure.tight_layout()
 plt.show()

@@ -24,7 +24,7 @@ FILTERS = {
     "cutoff": CutoffFilter(),
     "Landweber": LandweberFilter(step=0.5),
 }
-figure, (left, right) = plt.subplots(1, 2, figsize=(7.2, 3.2))
+figure, (left, right) = plt.subplots(1, 2, figsize=(7.2, 3.2), layout="constrained")
 
 u = np.logspace(-4, 0, 400)
 for label, filter in FILTERS.items():

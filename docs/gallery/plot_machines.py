@@ -1,10 +1,10 @@
 """
-Sketch or exact machine
-=======================
+Sketch or all rows
+==================
 
-Error falls with the size of a sketch, all the way to the exact machine, whose size is
+Error falls with the size of a sketch, all the way to the exact model, whose size is
 the number of rows. A sketch of size :math:`s` costs about :math:`n s^2` operations, the
-exact machine some ten passes over :math:`n^2 / 2` pairs of rows: it costs as much as a
+exact model some ten passes over :math:`n^2 / 2` pairs of rows: it costs as much as a
 sketch of one to two thousand rows. A prediction costs :math:`s` kernel values with
 sub-sampling, and :math:`n` with all rows.
 """
@@ -42,7 +42,7 @@ measure(sketch="p-sparsified", size=50)  # compiles
 measure(sketch="identity")
 
 # %%
-# Every fit chooses its penalty by itself. ``sketch="identity"`` is the exact machine.
+# Every fit chooses its penalty by itself. ``sketch="identity"`` is the exact model.
 SIZES = [100, 200, 400, 800, 1600]
 machines = {
     "sub-sampling": [measure(sketch="subsampling", size=size) for size in SIZES],
@@ -51,7 +51,9 @@ machines = {
 }
 
 # %%
-figure, (left, right) = plt.subplots(1, 2, figsize=(7.6, 3.2), sharey=True)
+figure, (left, right) = plt.subplots(
+    1, 2, figsize=(7.6, 3.2), sharey=True, layout="constrained"
+)
 for name, points in machines.items():
     seconds, errors = np.array(points).T
     sizes = SIZES if len(points) > 1 else [len(X)]
@@ -60,5 +62,4 @@ for name, points in machines.items():
 left.set(xlabel="size $s$", ylabel="error", xscale="log", yscale="log")
 right.set(xlabel="processor time of the fit (s)", xscale="log")
 left.legend()
-figure.tight_layout()
 plt.show()

@@ -20,7 +20,7 @@ model = nbsketch.InputOutputKernelRegressor(
     output_sketch="p-sparsified",
     random_state=0,
 )
-figure, (left, right) = plt.subplots(1, 2, figsize=(7.2, 2.8))
+figure, (left, right) = plt.subplots(1, 2, figsize=(7.2, 2.8), layout="constrained")
 
 path = select_output_size(model, Y[:1500], Y[1500:], [5, 8, 12, 16, 20, 30, 40])
 path.plot(ax=left).set(xlabel="Size of the output sketch")

@@ -19,7 +19,7 @@ from nbsketch.diagnostics import (
 
 X = np.random.default_rng(0).uniform(size=(1000, 1))
 NOISE, ALPHAS = 0.3, np.logspace(-7, 0, 50)
-figure, (left, right) = plt.subplots(1, 2, figsize=(7.2, 3.0))
+figure, (left, right) = plt.subplots(1, 2, figsize=(7.2, 3.0), layout="constrained")
 for label, kernel, bandwidth in (
     ("Gaussian", "gaussian", 0.25),
     ("Matérn 3/2", "matern", 0.25),

@@ -83,9 +83,9 @@ def models():
         "fourier": nbsketch.RandomFourierFeatures(
             bandwidth=1.0, size=8, random_state=0
         ).fit(X),
-        "table": nbsketch.TabularKernelRegressor("fast", random_state=0).fit(X, Y),
+        "table": nbsketch.TabularKernelRegressor(random_state=0).fit(X, Y),
         "table of classes": nbsketch.TabularKernelClassifier(
-            "fast", random_state=0
+            random_state=0
         ).fit(X, labels),
         "table with leaves": table_with_leaves(X, y),
     }  # fmt: skip
@@ -98,7 +98,7 @@ def models():
 def table_with_leaves(X, y):
     """Return a model of few rows with a base and leaves."""
     with small_leaves(alone=20, leaf_rows=15):
-        return nbsketch.TabularKernelRegressor("fast", random_state=0).fit(X, y)
+        return nbsketch.TabularKernelRegressor(random_state=0).fit(X, y)
 
 
 def read(model):

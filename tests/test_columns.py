@@ -214,7 +214,7 @@ def test_time_zones_have_local_hours():
 @pytest.mark.parametrize("library", ["polars", "pyarrow"])
 def test_a_model_keeps_the_names_of_a_frame(library):
     X, y = same_table()[library], np.sin(np.arange(40))
-    model = nbsketch.TabularKernelRegressor("fast", random_state=0).fit(X, y)
+    model = nbsketch.TabularKernelRegressor(random_state=0).fit(X, y)
     assert model.feature_names_in_.tolist() == list(model.columns_.names)
     names = list(reversed(model.columns_.names))
     assert_array_equal(model.predict(X.select(names)), model.predict(X))
@@ -456,7 +456,7 @@ def test_the_expected_error_of_left_out_groups_is_that_of_new_ones(seed):
 
     X, y = sample(groups)
     new, truth = sample(rng.integers(40, 240, 2000))
-    model = nbsketch.TabularKernelRegressor("fast", cv=GroupKFold(5), random_state=0)
+    model = nbsketch.TabularKernelRegressor(cv=GroupKFold(5), random_state=0)
     model.fit(X, y, groups=groups)
     error = np.sqrt(np.mean((model.predict(new) - truth) ** 2))
     assert 0.7 < model.loo_error_ / error < 1.4
@@ -596,7 +596,7 @@ def test_a_model_of_a_frame_finds_columns_by_name_and_is_saved(tmp_path, rng):
     X["d"] = pd.date_range("2020-01-01", periods=200, freq="9h")
     X.loc[::9, "x"] = None
     y = codes + np.sin(X["x"].fillna(0))
-    model = nbsketch.TabularKernelRegressor("fast", random_state=0).fit(X, y)
+    model = nbsketch.TabularKernelRegressor(random_state=0).fit(X, y)
     predicted = model.predict(X)
     assert np.std(predicted - y) < 0.3 * np.std(y)
     assert_array_equal(model.predict(X[["d", "x", "city"]]), predicted)

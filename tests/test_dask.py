@@ -192,7 +192,7 @@ def tables():
         (TabularKernelRegressor, y),
         (TabularKernelClassifier, np.where(y > 0, "up", "down")),
     ):
-        found[kind] = kind("fast", random_state=0).fit(X, targets), X, targets
+        found[kind] = kind(random_state=0).fit(X, targets), X, targets
     return found
 
 
@@ -220,7 +220,7 @@ def test_tables_of_categories_are_data_frames(tables):
     kinds = pd.Categorical(np.where(X[:, 1] > 0, "a", "b"))
     frame = pd.DataFrame({"number": X[:, 0], "kind": kinds})
     parts = dd.from_pandas(frame.assign(y=y), npartitions=3)
-    model = TabularKernelRegressor("fast", random_state=0)
+    model = TabularKernelRegressor(random_state=0)
     model.fit(parts[["number", "kind"]], parts["y"])
     found = model.predict_interval(parts[["number", "kind"]], 0.8).compute()
     np.testing.assert_allclose(found, model.predict_interval(frame, 0.8), atol=1e-9)

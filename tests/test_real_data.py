@@ -88,7 +88,7 @@ def test_a_table_with_categories_and_missing_values():
     for seed in range(3):
         order = np.random.default_rng(seed).permutation(len(y))
         fitted, new = order[:300], order[300:]
-        model = TabularKernelRegressor("fast", random_state=0)
+        model = TabularKernelRegressor(random_state=0)
         model.fit(X.iloc[fitted], y[fitted])
         error = np.sqrt(np.mean((model.predict(X.iloc[new]) - y[new]) ** 2))
         low, high = model.predict_interval(X.iloc[new], coverage=0.9).T
@@ -116,7 +116,7 @@ def test_days_depend_on_their_neighbors():
     X, y = trading_days()
     errors = []
     for cv in (None, KFold(5)):
-        model = TabularKernelRegressor("fast", cv=cv, random_state=0)
+        model = TabularKernelRegressor(cv=cv, random_state=0)
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             errors.append(model.fit(X, y).loo_error_)

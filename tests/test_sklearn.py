@@ -60,8 +60,8 @@ ESTIMATORS = [
     (SketchedSGDClassifier(n_epochs=5), DRAWN),
     (SpectralFilterRegressor(), {}),
     (InputOutputKernelRegressor(), ORDER),
-    (TabularKernelRegressor("fast", random_state=0), DRAWN),
-    (TabularKernelClassifier("fast", random_state=0), DRAWN),
+    (TabularKernelRegressor(random_state=0), DRAWN),
+    (TabularKernelClassifier(partners=None, random_state=0), DRAWN),
     (SketchedFeatures(), {}),
     (RandomFourierFeatures(), {}),
 ]

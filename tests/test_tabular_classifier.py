@@ -37,7 +37,7 @@ def test_probabilities_are_near_the_true_ones(count, leaf_rows):
     X, y, chances_of_rows = some_classes(400, count)
     context = small_leaves(leaf_rows=leaf_rows) if leaf_rows else nullcontext()
     with context:
-        model = TabularKernelClassifier("fast", random_state=0).fit(X, y)
+        model = TabularKernelClassifier(partners=None, random_state=0).fit(X, y)
     new, labels, true = some_classes(2000, count, seed=1)
     chances = model.predict_proba(new)
     assert_allclose(chances.sum(axis=1), 1)
@@ -101,7 +101,7 @@ def test_gradient_of_the_calibration(rng):
 def test_classes_that_are_certain_have_probabilities_below_one():
     X, _, _ = some_classes(200)
     y = X[:, 0] > 0
-    model = TabularKernelClassifier("fast", random_state=0).fit(X, y)
+    model = TabularKernelClassifier(partners=None, random_state=0).fit(X, y)
     chances = model.predict_proba(X)
     assert chances.min() > 0 and chances.max() < 1
     assert np.mean(model.predict(X) == y) > 0.97
@@ -113,10 +113,12 @@ def test_balanced_classes_are_weighted_rows():
     X, y = X[keep], y[keep]
     counts = {label: np.sum(y == label) for label in "ab"}
     weights = np.array([len(y) / (2 * counts[label]) for label in y])
-    model = TabularKernelClassifier("fast", random_state=0)
+    model = TabularKernelClassifier(partners=None, random_state=0)
     new = some_classes(300, seed=1)[0]
     expected = model.fit(X, y, weights).predict_proba(new)
-    balanced = TabularKernelClassifier("fast", class_weight="balanced", random_state=0)
+    balanced = TabularKernelClassifier(
+        partners=None, class_weight="balanced", random_state=0
+    )
     assert_allclose(balanced.fit(X, y).predict_proba(new), expected, atol=1e-9)
     plain = model.fit(X, y).predict_proba(new)
     assert plain[:, 1].mean() < expected[:, 1].mean() - 0.02
@@ -124,7 +126,7 @@ def test_balanced_classes_are_weighted_rows():
 
 def test_saved_classifiers_predict_the_same(tmp_path):
     X, y, _ = some_classes(150, 3)
-    model = TabularKernelClassifier("fast", random_state=0).fit(X, y)
+    model = TabularKernelClassifier(partners=None, random_state=0).fit(X, y)
     model.save(tmp_path / "model.npz")
     again = nbsketch.load(tmp_path / "model.npz")
     assert_array_equal(again.predict_proba(X), model.predict_proba(X))
@@ -146,7 +148,7 @@ def test_splitters_get_the_labels(rng):
     X = rng.normal(size=(150, 2))
     y = np.array(list("abc"))[(X[:, 0] > 0) * 1 + (X[:, 1] > 0)]
     cv = StratifiedKFold(3, shuffle=True, random_state=0)
-    model = TabularKernelClassifier("fast", cv=cv, random_state=0).fit(X, y)
+    model = TabularKernelClassifier(partners=None, cv=cv, random_state=0).fit(X, y)
     assert model.loo_error_ < 0.2
 
 
@@ -160,7 +162,7 @@ def test_left_out_groups_do_not_leak_through_target_codes(rng):
 
     X, y = sample(groups)
     new, truth = sample(rng.integers(40, 240, 2000))
-    model = TabularKernelClassifier("fast", cv=GroupKFold(5), random_state=0)
+    model = TabularKernelClassifier(partners=None, cv=GroupKFold(5), random_state=0)
     model.fit(X, y, groups=groups)
     chances = model.predict_proba(new)[np.arange(2000), truth.astype(int)]
     assert abs(model.loo_log_loss_ + np.log(chances).mean()) < 0.15

@@ -38,7 +38,7 @@ def test_rows_whose_residuals_are_left_out_are_no_landmarks(monkeypatch):
     rng = np.random.default_rng(0)
     X = rng.normal(size=(1510, 2))
     y = X[:, 0] + rng.normal(size=1510)
-    TabularKernelRegressor("fast", random_state=0).fit(X, y)
+    TabularKernelRegressor(random_state=0).fit(X, y)
     machine, left_out = found[0]
     landmarks = {row.tobytes() for row in machine.members[0].landmarks}
     drawn = [machine.rows[i].tobytes() for i in left_out.drawn]

@@ -1,14 +1,17 @@
 """The estimators for tables with a limit of time, and a clock that the tests move."""
 
 import time
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
+from sklearn.exceptions import ConvergenceWarning
 from tables import small_leaves
 
 import nbsketch
 from nbsketch import TabularKernelClassifier, TabularKernelRegressor
+from nbsketch.tabular import fit, partners
 
 
 @pytest.fixture
@@ -33,32 +36,66 @@ def small():
         yield
 
 
-def regressor(effort, **options):
-    return TabularKernelRegressor(effort, random_state=0, **options)
+def regressor(**options):
+    return TabularKernelRegressor(random_state=0, **options)
 
 
 @pytest.mark.thin(every=2)
 @pytest.mark.parametrize("model", [TabularKernelRegressor, TabularKernelClassifier])
 @pytest.mark.parametrize("leaves", [False, True])
-def test_the_least_is_the_fast_recipe(model, leaves, data, request):
+def test_without_time_there_is_a_model(model, leaves, data, request):
     if leaves:
         request.getfixturevalue("small")
     X, y = data
     y = y if model is TabularKernelRegressor else y > 0.5
-    fast = model("fast", random_state=0)
-    limited = model("high", max_seconds=1e-9, random_state=0)
-    expected, found = fast.fit(X, y).predict(X), limited.fit(X, y).predict(X)
-    assert_array_equal(found, expected)
-    partners = model is TabularKernelClassifier  # the boosted trees
-    assert limited.n_skipped_ == partners
-    assert ("max_seconds=1e-09" in limited.summary()) == partners
-    assert fast.n_skipped_ == 0 and "skipped" not in fast.summary()
+    limited = model(partners="auto", max_seconds=1e-9, random_state=0)
+    with pytest.warns(ConvergenceWarning) if leaves else nullcontext():
+        limited.fit(X, y)
+    assert limited.score(X, y) > 0.6
+    trees = model is TabularKernelClassifier
+    assert limited.n_skipped_ == leaves + trees
+    assert ("max_seconds=1e-09" in limited.summary()) == (limited.n_skipped_ > 0)
+    assert len(limited.machine_.rows) == (120 if leaves else 240)
+
+
+def test_rows_are_those_that_there_is_time_for(clock, monkeypatch, data, small):
+    """A leaf of 120 rows takes a second: base and two members of 240 rows six."""
+    solve = fit.fit_on_tree
+
+    def slow(*args):
+        clock[0] += 1.0
+        return solve(*args)
+
+    monkeypatch.setattr(fit, "fit_on_tree", slow)
+    X, y = data
+    with pytest.warns(ConvergenceWarning, match="time for 200 of 240 rows"):
+        model = regressor(max_seconds=6.0).fit(X, y)
+    assert len(model.machine_.rows) == 200
+    assert model.n_skipped_ == 1
+    every = regressor(max_seconds=7.5).fit(X, y)
+    assert len(every.machine_.rows) == 240 and every.n_skipped_ == 0
+    assert_array_equal(every.predict(X), regressor().fit(X, y).predict(X))
+
+
+def test_folds_of_trees_end_with_the_time(clock, monkeypatch, data):
+    """A fold takes a second, the machine none."""
+    predict = partners.Partner.predict
+
+    def slow(*args):
+        clock[0] += 1.0
+        return predict(*args)
+
+    monkeypatch.setattr(partners.Partner, "predict", slow)
+    X, y = data
+    model = TabularKernelClassifier(max_seconds=3.5, random_state=0).fit(X, y > 0.5)
+    assert len(model.partners_[0].baseline) == 3
+    assert np.isfinite(model.loo_log_loss_)
 
 
 def test_time_that_suffices_changes_nothing(clock, data, tmp_path):
     X, y = data
-    free = regressor("high").fit(X, y)
-    model = regressor("high", max_seconds=1.0).fit(X, y)
+    free = regressor().fit(X, y)
+    model = regressor(max_seconds=1.0).fit(X, y)
     assert model.n_skipped_ == 0
     assert_array_equal(model.predict(X), free.predict(X))
     model.save(tmp_path / "model")
@@ -69,4 +106,4 @@ def test_time_that_suffices_changes_nothing(clock, data, tmp_path):
 @pytest.mark.parametrize("limit", [0, -1.0, "long"])
 def test_limits_are_checked(limit, data):
     with pytest.raises((TypeError, ValueError), match="`max_seconds`"):
-        regressor("fast", max_seconds=limit).fit(*data)
+        regressor(max_seconds=limit).fit(*data)

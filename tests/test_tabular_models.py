@@ -10,7 +10,12 @@ from sklearn.metrics import r2_score
 from tables import small_leaves
 
 import nbsketch
-from nbsketch import DependentRowsWarning, OutlierWarning, TabularKernelRegressor
+from nbsketch import (
+    DependentRowsWarning,
+    OutlierWarning,
+    TabularKernelClassifier,
+    TabularKernelRegressor,
+)
 from nbsketch.tabular import fit
 from nbsketch.tabular.ridge import LandmarkFunction
 
@@ -30,7 +35,7 @@ def leaves():
     """Return a model with a base and leaves."""
     X, y = some_table(1200)
     with small_leaves(leaf_rows=300):
-        return TabularKernelRegressor("fast", random_state=0).fit(X, y)
+        return TabularKernelRegressor(random_state=0).fit(X, y)
 
 
 @pytest.fixture(scope="module")
@@ -85,7 +90,7 @@ def test_intervals_follow_the_noise():
     X, _ = some_table(700)
     rng = np.random.default_rng(2)
     y = X[:, 0] + np.exp(2 * X[:, 1]) * rng.normal(size=len(X))
-    model = TabularKernelRegressor("fast", random_state=0).fit(X, y)
+    model = TabularKernelRegressor(random_state=0).fit(X, y)
     at = np.zeros((2, 5))
     at[:, 1] = -0.8, 0.8
     low, high = model.predict_interval(at, 0.8).T
@@ -98,7 +103,7 @@ def test_models_do_not_depend_on_threads(monkeypatch):
     for threads in (1, 2):
         monkeypatch.setenv("OMP_NUM_THREADS", str(threads))
         with small_leaves(leaf_rows=100):
-            model = TabularKernelRegressor("fast", random_state=0).fit(X, y)
+            model = TabularKernelRegressor(random_state=0).fit(X, y)
         found.append(model.predict(X))
     assert_array_equal(*found)
 
@@ -128,7 +133,7 @@ def test_rows_of_weight_zero_are_left_out():
     X, y = some_table(200)
     weights = np.repeat([1.0, 0.0], [150, 50])
     spoiled = np.where(weights > 0, y, 1e3)
-    model = TabularKernelRegressor("fast", random_state=0)
+    model = TabularKernelRegressor(random_state=0)
     expected = model.fit(X[:150], y[:150]).predict(X)
     assert_array_equal(model.fit(X, spoiled, weights).predict(X), expected)
 
@@ -136,7 +141,7 @@ def test_rows_of_weight_zero_are_left_out():
 def test_weights_pull_predictions():
     X = np.repeat(some_table(100)[0], 2, axis=0)
     y = np.tile([0.0, 1.0], 100)
-    model = TabularKernelRegressor("fast", random_state=0)
+    model = TabularKernelRegressor(random_state=0)
     assert_allclose(model.fit(X, y).predict(X[:20]), 0.5, atol=0.15)
     weighted = model.fit(X, y, sample_weight=1 + 8 * y).predict(X[:20])
     assert_allclose(weighted, 0.9, atol=0.15)
@@ -145,7 +150,7 @@ def test_weights_pull_predictions():
 def test_several_outputs_share_the_model():
     X, y = some_table(400)
     Y = np.column_stack([y, 3 - 2 * y])
-    model = TabularKernelRegressor("fast", random_state=0).fit(X, Y)
+    model = TabularKernelRegressor(random_state=0).fit(X, Y)
     predicted = model.predict(X[:50])
     assert_allclose(predicted[:, 1], 3 - 2 * predicted[:, 0], atol=1e-6)
     assert model.predict_interval(X[:7], 0.5).shape == (7, 2, 2)
@@ -157,7 +162,7 @@ def test_several_outputs_share_the_model():
 
 def test_single_precision_is_enough(new):
     X, y = some_table(250)
-    model = TabularKernelRegressor("fast", random_state=0)
+    model = TabularKernelRegressor(random_state=0)
     expected = model.fit(X, y).predict(new[0][:200])
     narrow = model.fit(X.astype(np.float32), y)
     assert model.machine_.rows.dtype == np.float32
@@ -173,8 +178,8 @@ def test_groups_are_left_out_together(leaf_rows):
     centers, levels = rng.normal(size=(n // 10, 4)), rng.normal(size=n // 10)
     X = centers[groups] + 0.01 * rng.normal(size=(n, 4))
     y = levels[groups]
-    alone = TabularKernelRegressor("fast", random_state=0)
-    whole = TabularKernelRegressor("fast", cv=5, random_state=0)
+    alone = TabularKernelRegressor(random_state=0)
+    whole = TabularKernelRegressor(cv=5, random_state=0)
     with nullcontext() if leaf_rows is None else small_leaves(leaf_rows=leaf_rows):
         with pytest.warns(DependentRowsWarning):
             alone.fit(X, y)
@@ -184,10 +189,15 @@ def test_groups_are_left_out_together(leaf_rows):
     assert whole.loo_error_ > 0.8 * y.std()
 
 
-def test_efforts_are_checked():
-    X, y = some_table(150)
-    with pytest.raises(ValueError, match=r"`effort` .* \['fast', 'high'\]"):
-        TabularKernelRegressor("standard").fit(X, y)
+@pytest.mark.parametrize("model", [TabularKernelRegressor, TabularKernelClassifier])
+def test_effort_says_what_takes_its_place(model):
+    for effort in ("fast", "high"):
+        with pytest.raises(TypeError, match=f"`effort` .*'{effort}': .* partners="):
+            model(effort)
+        with pytest.raises(TypeError, match=f"`effort` .*'{effort}': .* partners="):
+            model(effort=effort, random_state=0)
+    assert "effort" not in model().get_params()
+    assert clone(model(partners=None, max_seconds=3)).max_seconds == 3
 
 
 def test_predictions_are_the_stack_of_base_and_leaves(leaves, new):
@@ -216,14 +226,14 @@ def test_a_callback_is_told_and_can_stop(monkeypatch):
         return told(iteration, error)
 
     monkeypatch.setattr(fit, "_report", counted)
-    model = TabularKernelRegressor("high", callback=stop, random_state=0)
+    model = TabularKernelRegressor(callback=stop, random_state=0)
     with small_leaves(leaf_rows=150):
         model.fit(X, y)
         assert stages == ["length-scales"]  # it is not called again
         assert len(steps) == 1  # and the search has stopped
         assert rmse(model, X, y) < 0.2 * y.std()
         del steps[:]
-        clone(model).set_params(callback=lambda state: False, effort="fast").fit(X, y)
+        clone(model).set_params(callback=lambda state: False).fit(X, y)
     assert len(steps) > 10
 
 
@@ -250,7 +260,7 @@ def test_one_percent_of_gross_errors_costs_little(where, leaf_rows, new):
         y_bad[spoiled] += 30 * rng.choice([-1, 1], 5)
     else:
         X_bad[spoiled] = 1e3 * rng.normal(size=(5, 5))
-    model = TabularKernelRegressor("fast", random_state=0)
+    model = TabularKernelRegressor(random_state=0)
     with nullcontext() if leaf_rows is None else small_leaves(leaf_rows=leaf_rows):
         clean = rmse(model.fit(X, y), *new)
         assert model.n_outliers_ == 0
@@ -267,7 +277,7 @@ def test_predictable_extremes_are_no_errors():
     """Rare targets that follow from the features are not left out."""
     X, y = some_table(600)
     y = y + 40 * (X[:, 3] > 0.95)
-    model = TabularKernelRegressor("fast", random_state=0).fit(X, y)
+    model = TabularKernelRegressor(random_state=0).fit(X, y)
     assert model.n_outliers_ == 0
 
 
@@ -291,7 +301,7 @@ def test_data_frames_with_categories_and_missing_values():
     frame["kind"] = pd.Categorical(rng.choice(["u", "v", "w"], 400))
     frame.loc[:20, "a"] = np.nan
     y = target(X) + frame["kind"].map({"u": 0.0, "v": 1.0, "w": 3.0}).astype(float)
-    model = TabularKernelRegressor("fast", random_state=0).fit(frame[:300], y[:300])
+    model = TabularKernelRegressor(random_state=0).fit(frame[:300], y[:300])
     assert r2_score(y[300:], model.predict(frame[300:])) > 0.9
     assert "5 numbers" in model.summary()
     with pytest.raises(ValueError, match="feature names"):

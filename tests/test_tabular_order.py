@@ -34,7 +34,7 @@ def order_of(X, y):
 @pytest.mark.parametrize("alone", [600, 50], ids=["one leaf", "leaves"])
 def test_a_series_is_warned_of_once_and_shuffled_rows_are_not(alone):
     X, y = series(600)
-    model = TabularKernelRegressor("fast", random_state=0)
+    model = TabularKernelRegressor(random_state=0)
     order = np.random.default_rng(0).permutation(600)
     with small_leaves(alone):
         with pytest.warns(DependentRowsWarning, match="Pass cv=5") as caught:
@@ -45,20 +45,20 @@ def test_a_series_is_warned_of_once_and_shuffled_rows_are_not(alone):
 
 def test_classes_of_a_series_are_warned_of():
     X, y = series(1200)
-    model = TabularKernelClassifier("fast", random_state=0)
+    model = TabularKernelClassifier(partners=None, random_state=0)
     with pytest.warns(DependentRowsWarning):
         model.fit(X, y > 0)
 
 
 def test_no_warning_where_blocks_are_left_out():
     X, y = series(400)
-    TabularKernelRegressor("fast", cv=5, random_state=0).fit(X, y)
+    TabularKernelRegressor(cv=5, random_state=0).fit(X, y)
 
 
 def test_the_check_has_no_part_in_the_model():
     X, y = series(300)
     shuffled = np.random.default_rng(0).permutation(300)
-    model = TabularKernelRegressor("fast", random_state=0)
+    model = TabularKernelRegressor(random_state=0)
     known = model.fit(X[shuffled], y[shuffled]).predict(X)
     nothing = mock.Mock(return_value=mock.Mock(is_contradicted=False))
     with mock.patch.object(fit, "table_order", nothing):

@@ -1,5 +1,6 @@
 """Estimators that join the machine."""
 
+import fuzz
 import numpy as np
 import pytest
 import scipy.optimize
@@ -8,15 +9,11 @@ from sklearn.dummy import DummyClassifier, DummyRegressor
 from sklearn.linear_model import LinearRegression, LogisticRegression, Ridge
 from sklearn.neighbors import KNeighborsClassifier, KNeighborsRegressor
 
+import nbsketch
 from nbsketch import TabularKernelClassifier, TabularKernelRegressor
-from nbsketch.tabular.partners import (
-    fit_partner,
-    folds_of,
-    pool_weights,
-    pooled,
-    usual_partners,
-)
-from nbsketch.tabular.problem import Points, Training
+from nbsketch.tabular.boosting import BoostedTrees, boosting
+from nbsketch.tabular.partners import fit_partner, folds_of, pool_weights, pooled
+from nbsketch.tabular.problem import Training
 
 
 def linear_table(n=150, seed=0):
@@ -39,7 +36,7 @@ def test_left_out_predictions_are_those_of_refits():
         model = Ridge(3.0).fit(X[kept], Y[kept], w[kept])
         assert_allclose(left_out[fold], model.predict(X[fold]))
         total += model.predict(X) / 5
-    assert_allclose(partner.predict(Points(X, X, X)), total)
+    assert_allclose(partner.predict(X), total)
 
 
 def test_folds_are_whole_blocks_and_stratified():
@@ -129,7 +126,7 @@ def test_classes_are_pooled():
 )
 def test_partners_are_checked(partners, error):
     X, y = linear_table(40)
-    with pytest.raises(error, match="`partners` must be None or a list of"):
+    with pytest.raises(error, match="`partners` must be None, 'auto' or a list of"):
         TabularKernelRegressor(partners=partners).fit(X, y)
 
 
@@ -152,15 +149,45 @@ def test_a_model_with_partners_is_not_saved(tmp_path):
     assert not (tmp_path / "model.npz").exists()
 
 
-def test_partners_of_high_effort():
+def test_estimators_of_auto():
     none = np.bincount([])
     names = [
-        [type(one).__name__ for one in usual_partners(n, 5, counts, 0)]
+        [type(one).__name__ for one in boosting((n, 5), counts, 0)]
         for n, counts in (
-            (1500, none), (1501, none), (3000, none), (10**7, none),
+            (1500, none), (1501, none), (10**7, none),
             (100, np.array([90, 10])), (100, np.array([91, 9])),
         )
     ]  # fmt: skip
-    boosted = "HistGradientBoostingRegressor"
-    expected = [[], [boosted], [boosted], []]
-    assert names == [*expected, ["HistGradientBoostingClassifier"], []]
+    boosted = "HistGradientBoosting"
+    assert names == [[], [f"{boosted}Regressor"], [], [f"{boosted}Classifier"], []]
+
+
+@pytest.mark.parametrize("classes", [0, 2, 3])
+def test_trees_as_arrays_predict_as_their_estimators(classes, rng):
+    X = rng.normal(size=(200, 4))
+    y = np.digitize(X[:, 0] + X[:, 1] ** 2, [1, 2])
+    y = X[:, 0] ** 2 if classes == 0 else np.minimum(y, classes - 1)
+    counts = np.bincount(y) if classes else np.bincount([])
+    model = boosting((2000, 4), counts, 0)[0].set_params(max_iter=20)
+    folds = [np.arange(50), np.flatnonzero(y == y.max())]  # without a class
+    folds = folds[: 1 if classes == 2 else 2]
+    partner, _ = fit_partner(model, Training(X, y[:, None]), folds, classes)
+    trees = BoostedTrees.of(partner.fits, classes)
+    new = rng.normal(size=(1500, 4))
+    assert_allclose(trees.predict(new), partner.predict(new), atol=1e-12)
+
+
+@pytest.mark.parametrize("name", ["feature", "child", "roots", "column"])
+def test_wrong_trees_are_refused(name, rng, tmp_path):
+    X = rng.normal(size=(100, 3))
+    model = TabularKernelClassifier(random_state=0).fit(X, X[:, 0] > 0)
+    model.save(tmp_path / "model.npz")
+    again = nbsketch.load(tmp_path / "model.npz")
+    assert_array_equal(again.predict_proba(X), model.predict_proba(X))
+    content, arrays = fuzz.read(model)
+    key = f"fitted.partners_.0.{name}"
+    arrays[key] = np.array(arrays[key])
+    arrays[key].reshape(-1)[0] = 10**6
+    fuzz.write(tmp_path / "wrong.npz", content, arrays)
+    with pytest.raises(ValueError, match=name):
+        nbsketch.load(tmp_path / "wrong.npz")

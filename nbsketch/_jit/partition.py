@@ -26,6 +26,33 @@ def route(
             out[i] = child[node]
 
 
+@compiled()
+def tree_sums(
+    rows: Any,
+    feature: Any,
+    threshold: Any,
+    child: Any,
+    value: Any,
+    roots: Any,
+    column: Any,
+    out: Any,
+    first: int,
+    last: int,
+) -> None:
+    """Add the value of the leaf of each row in each tree to the tree's column of `out`.
+
+    Trees are as for `route`, where `child` (2, nodes) has both children.
+    """
+    for tile in range(first, last):
+        for k in range(roots.size):
+            for i in range(tile * TILE, min((tile + 1) * TILE, rows.shape[0])):
+                node = roots[k]
+                while feature[node] >= 0:
+                    right = not (rows[i, feature[node]] <= threshold[node])
+                    node = child[int(right), node]
+                out[i, column[k]] += value[node]
+
+
 @compiled(fastmath=REORDER)
 def column_squares(factor: Any, out: Any) -> None:
     """Fill `out` (n,) with the sums of squares of the columns of a lower triangle.

@@ -257,9 +257,23 @@ def _whitening(name: str, value: Any, scope: Scope) -> None:
         raise ValueError(f"`{name}` must have rows of the sketch, got others")
 
 
-def _no_partners(name: str, value: Any, scope: Scope) -> None:
-    if len(value):
-        raise TypeError(f"`{name}` must be empty in a file, got {value!r:.60}")
+def _partners(name: str, value: Any, scope: Scope) -> None:
+    """Accept a tuple of boosted trees for the features of the machine."""
+    of(tuple)(name, value, scope)
+    for k, trees in enumerate(value):
+        of("BoostedTrees")(f"{name}.{k}", trees, scope)
+        high = scope.lengths["features"] - 1
+        check_integer(f"{name}.{k}.feature", trees.feature.max(), low=0, high=high)
+        axis = "classes" if trees.is_classifier else "d"
+        scope.bind(name, axis, trees.baseline.shape[1])
+
+
+def _partner_weights(name: str, value: Any, scope: Scope) -> None:
+    """Accept a weight of each partner, and of the machine in a pool of classes."""
+    check_array_of(name, value, "f", 1)
+    count = len(scope.values["partners_"])
+    if len(value) not in (count, count + (count > 0)):
+        raise ValueError(f"`{name}` must be those of {count} partners, got {value!r}")
 
 
 def _size(name: str, value: Any, scope: Scope) -> None:
@@ -351,8 +365,8 @@ _TABULAR: dict[str, Rule] = {
     "suspects_?": _row_indices,
     "n_skipped_": integer(),
     "feature_relevance_": array("features"),
-    "partners_": _no_partners,
-    "partner_weights_": _no_partners,
+    "partners_": _partners,
+    "partner_weights_": _partner_weights,
 }
 
 STATES: dict[str, dict[str, Rule]] = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator
-from dataclasses import field
+from functools import wraps
 from pathlib import Path
 from typing import Any, BinaryIO, Self
 
@@ -12,12 +12,12 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, is_classifier
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from nbsketch._report.progress import is_stopped, seconds_left
 from nbsketch._report.validation import (
-    check_choice,
     check_collected,
     check_magnitude,
     check_spread,
@@ -37,27 +37,40 @@ from nbsketch.rows.splits import (
     merges_copies,
     warn_of_divided_copies,
 )
+from nbsketch.tabular.boosting import BoostedTrees, boosting
 from nbsketch.tabular.columns import Table, fit_table
 from nbsketch.tabular.fit import LeftOutRows, fit_machine
 from nbsketch.tabular.noise import Suspects
-from nbsketch.tabular.partners import (
-    Partner,
-    check_partners,
-    fit_partner,
-    folds_of,
-    usual_partners,
-)
+from nbsketch.tabular.partners import Partner, check_partners, fit_partner, folds_of
 from nbsketch.tabular.problem import Points, Training
 
 # Features that the summary lists.
 _LISTED = 5
 
 
+def without_effort(estimator: type) -> type:
+    """Make the constructor say what takes the place of `effort`, which it had."""
+    construct: Any = estimator.__init__  # type: ignore[misc]
+
+    @wraps(construct)
+    def __init__(self: Any, *args: Any, **parameters: Any) -> None:
+        if args or "effort" in parameters:
+            got = repr(args[0] if args else parameters["effort"])
+            raise TypeError(
+                f"`effort` is no parameter any more, got {got}: there is one default "
+                'in the place of "fast", with boosted trees for classes (without: '
+                'partners=None), and partners="auto" for regression in that of "high"'
+            )
+        construct(self, **parameters)
+
+    estimator.__init__ = __init__  # type: ignore[misc]
+    return estimator
+
+
 @declares_parameters
 class TabularModel(SaveMixin, CallbackSupportMixin, BaseEstimator):
     """Base of the estimators for tables."""
 
-    effort: str = field(default="fast", kw_only=False)
     partners: Any = None
     cv: Any = None
     max_seconds: float | None = None
@@ -171,27 +184,35 @@ class TabularModel(SaveMixin, CallbackSupportMixin, BaseEstimator):
         predictions of the partners, at the rows of those of the machine.
         """
         partners = check_partners(self.partners, classes is not None)
-        check_choice("effort", self.effort, ("fast", "high"))
         n = len(data.Y)
         if n < 2:
             raise ValueError(
                 f"`X` must have at least 2 rows of positive weight, got n_samples={n}"
             )
+        before = seconds_left()
         machine, left_out = fit_machine(data, rng, robust=classes is None)
+        left = seconds_left()
         if left_out.order is not None and left_out.order.is_contradicted:
             warnings.warn(dependent_rows(left_out.order, classes), stacklevel=4)
         self.machine_ = machine
         self.feature_relevance_ = machine.relevance()
-        chosen = list(partners)
-        self.n_skipped_ = 0
-        if self.effort == "high":
+        unused = len(left_out.kept) - len(machine.rows)
+        self.n_skipped_ = int(unused > 0)
+        if unused:
+            warnings.warn(
+                f"`max_seconds` leaves time for {len(machine.rows)} of "
+                f"{len(left_out.kept)} rows: raise it to use all",
+                ConvergenceWarning,
+                stacklevel=5,
+            )
+        if isinstance(self.partners, str):
             counts = np.bincount([] if classes is None else classes)
-            seed = int(rng.integers(2**31))
-            usual = usual_partners(n, data.rows.shape[1], counts, seed)
-            is_over = is_stopped() or seconds_left() <= 0
-            self.n_skipped_ = len(usual) if is_over else 0
-            chosen += [] if is_over else usual
-        return left_out, self._fit_partners(chosen, data, classes, left_out, rng)
+            partners = boosting(data.rows.shape, counts, int(rng.integers(2**31)))
+            # Trees take less time than the machine, but have to be finished.
+            if is_stopped() or left < before - left:
+                self.n_skipped_ += len(partners)
+                partners = []
+        return left_out, self._fit_partners(partners, data, classes, left_out, rng)
 
     def _fit_partners(
         self,
@@ -202,7 +223,7 @@ class TabularModel(SaveMixin, CallbackSupportMixin, BaseEstimator):
         rng: np.random.Generator,
     ) -> list[NDArray]:
         """Fit partners to the rows of the machine; see `_fit_rows`."""
-        self.partners_: tuple[Partner, ...] = ()
+        self.partners_: tuple[Partner | BoostedTrees, ...] = ()
         self.partner_weights_ = np.empty(0)
         if not chosen:
             return []
@@ -218,25 +239,23 @@ class TabularModel(SaveMixin, CallbackSupportMixin, BaseEstimator):
         left_out_values = list[NDArray]()
         for estimator in chosen:
             partner, values = fit_partner(estimator, data, folds, count)
-            self.partners_ += (partner,)
+            is_usual = isinstance(self.partners, str)
+            usual = BoostedTrees.of(partner.fits, count) if is_usual else partner
+            self.partners_ += (usual,)
             left_out_values.append(values[place])
         return left_out_values
 
     def save(self, path: str | Path | BinaryIO) -> None:
         """Write the model to a portable .npz file, without pickle.
 
-        `nbsketch.load` reads it back. A model with partners cannot be saved, which
-        those of effort="high" on more than 1500 rows, and of all classifiers, have: use
-        joblib for it.
+        `nbsketch.load` reads it back. A model with a list of partners cannot be saved:
+        use joblib for it.
         """
-        fits = [partner.fits[0][0] for partner in getattr(self, "partners_", ())]
-        given = self.partners or []
-        names = sorted({type(model).__name__ for model in [*fits, *given]})
-        if names:
+        if self.partners and not isinstance(self.partners, str):
+            names = ", ".join(sorted(type(model).__name__ for model in self.partners))
             raise TypeError(
-                f"`partners` must be empty in a model file, which holds arrays and no "
-                f"pickle, got {', '.join(names)}: fit with partners=None and "
-                "effort='fast', or write this model with joblib"
+                f"`partners` must be None or 'auto' in a model file, which holds "
+                f"arrays and no pickle, got {names}: write this model with joblib"
             )
         super().save(path)
 
@@ -274,8 +293,7 @@ class TabularModel(SaveMixin, CallbackSupportMixin, BaseEstimator):
         for partner, weight in zip(
             self.partners_, self.partner_weights_[-len(self.partners_) :], strict=False
         ):
-            name = type(partner.fits[0][0]).__name__
-            yield "partner", f"{name}, weight {weight:.2f}"
+            yield "partner", f"{partner.name}, weight {weight:.2f}"
         if self.n_skipped_:
             limit = self.max_seconds
             why = "stopped" if limit is None else f"max_seconds={limit:g}"

@@ -15,7 +15,7 @@ from nbsketch._report.validation import as_labels, declares_parameters, explaini
 from nbsketch.estimators._base import ClassifierScore, LogProbabilities
 from nbsketch.rows.class_weights import weights_of_classes
 from nbsketch.rows.inputs import check_weights, rowwise, table_by_row
-from nbsketch.tabular._model import TabularModel
+from nbsketch.tabular._model import TabularModel, without_effort
 from nbsketch.tabular.calibration import N_SLOPES, calibrate, two_columns
 from nbsketch.tabular.noise import Suspects
 from nbsketch.tabular.partners import logarithms, pool_weights, pooled
@@ -26,6 +26,7 @@ _FEW_ROWS = 5
 _SHOWN = 5
 
 
+@without_effort
 @declares_parameters
 class TabularKernelClassifier(ClassifierScore, LogProbabilities, TabularModel):
     r"""Kernel classification for tables, with nothing to choose.
@@ -35,20 +36,17 @@ class TabularKernelClassifier(ClassifierScore, LogProbabilities, TabularModel):
 
     Parameters
     ----------
-    effort : {"fast", "high"}, default="fast"
-        How much to spend on the fit: see `TabularKernelRegressor`. "high" adds boosted
-        trees from 10 rows of each class.
-    partners : list of classifiers or None, default=None
+    partners : "auto", list of classifiers or None, default="auto"
         Estimators of scikit-learn with `predict_proba`, which join a logarithmic pool
-        of probabilities; see `TabularKernelRegressor`.
+        of probabilities; see `TabularKernelRegressor`. "auto": boosted trees, from 10
+        rows of each class. None: none.
     class_weight : dict, "balanced" or None, default=None
         Weights of the classes, which multiply those of the rows. "balanced": inversely
         proportional to their frequencies. Probabilities are those of the weighted rows.
     cv : int, splitter, iterable of (train, test) or None, default=None
         Rows that are left out together: see `TabularKernelRegressor`.
     max_seconds : float or None, default=None
-        Time after which steps beyond those of "fast" are skipped: see
-        `TabularKernelRegressor`. None: no limit.
+        See `TabularKernelRegressor`. None: no limit.
     random_state : None, int or Generator, default=None
         Pass an int for reproducible results: the model does not depend on the number of
         threads.
@@ -81,13 +79,14 @@ class TabularKernelClassifier(ClassifierScore, LogProbabilities, TabularModel):
     >>> from nbsketch import TabularKernelClassifier
     >>> X = np.random.default_rng(0).normal(size=(300, 2))
     >>> inside = np.linalg.norm(X, axis=1) < 1
-    >>> model = TabularKernelClassifier("fast", random_state=0).fit(X, inside)
+    >>> model = TabularKernelClassifier(random_state=0).fit(X, inside)
     >>> model.predict([[0.0, 0.0], [2.0, 2.0]]).tolist()
     [True, False]
     >>> bool(model.predict_proba([[0.0, 0.0]])[0, 1] > 0.9)
     True
     """
 
+    partners: Any = "auto"
     class_weight: Any = None
 
     def _checked(
@@ -120,7 +119,7 @@ class TabularKernelClassifier(ClassifierScore, LogProbabilities, TabularModel):
         chances = [self.calibration_.probabilities(scores)]
         if not self.partners_:
             return chances[0]
-        chances += [partner.predict(points) for partner in self.partners_]
+        chances += [partner.predict(points.encoded) for partner in self.partners_]
         return pooled(self.partner_weights_, logarithms(chances))
 
     @rowwise(table_by_row)

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nbsketch._machine.blas import one_thread
-from nbsketch._report.progress import is_asked, is_watched, report
+from nbsketch._report.progress import is_asked, is_watched, report, seconds_left
 from nbsketch.rows.transform import fit_scaler
 from nbsketch.solvers.left_out import OrderEffect
 from nbsketch.tabular.machine import Machine, stack_weights
@@ -34,6 +34,8 @@ _SPARED = 5e-4
 _LEAST_ROWS = 50
 # Iterations of all searches together: rounds end them before.
 _ITERATIONS = 10**6
+# Share of a limited time that searches may take.
+_SEARCHED = 0.5
 # Predictions leave the range of the targets by at most this share of it.
 _MARGIN = 0.1
 # Extreme targets of less weight together, in mean rows, do not set these limits.
@@ -90,7 +92,8 @@ def fit_machine(
             if data.weights is not None:
                 data = data._replace(weights=data.weights / data.weights.mean())
             rows = data.tuned_rows(scaler)
-        budget = Budget(_ITERATIONS, np.inf, _report if is_watched() else None)
+        seconds = _SEARCHED * seconds_left()
+        budget = Budget(_ITERATIONS, seconds, _report if is_watched() else None)
         machine, left_out = _fit(rows, data.Y, rng, budget)
     drawn = kept[left_out.drawn]
     return machine, left_out._replace(drawn=drawn, kept=kept, suspects=suspects)
@@ -102,7 +105,9 @@ def _fit(
     scaler, scales = learn_scales(rows, rng, budget)
     center, spread = moments_of(Y, rows.weights)
     data = preprocessed(replace(rows, scaler=scaler))
-    is_alone = len(Y) <= ALONE
+    used = _affordable(data, scales, rng)
+    data = data.take(used)
+    is_alone = len(used) <= ALONE
     fit = _alone if is_alone else _on_base
     members, residuals, index = fit(data, scales, rng)
     weights = at_rows(data.weights, index)
@@ -126,7 +131,7 @@ def _fit(
     )
     residual = machine.spread * np.einsum("k,kmd->md", stack, residuals)
     order = None if data.labels is not None else table_order(machine.scales, data)
-    return machine, LeftOutRows(index, residual, weights, rows.kept, order)
+    return machine, LeftOutRows(used[index], residual, weights, rows.kept, order)
 
 
 def limits(Y: NDArray, weights: NDArray | None) -> tuple[NDArray, NDArray]:
@@ -143,6 +148,27 @@ def limits(Y: NDArray, weights: NDArray | None) -> tuple[NDArray, NDArray]:
     last = (np.cumsum(w[::-1], axis=0) >= _LEAST_WEIGHT).argmax(axis=0)
     columns = np.arange(Y.shape[1])
     return values[first, columns], values[::-1][last, columns]
+
+
+def _affordable(
+    data: Training, scales: list[Scales], rng: np.random.Generator
+) -> NDArray:
+    """Return the rows that base and leaves can be fitted to in the time left.
+
+    The time of a leaf tells how many. They are all without a limit of time, and at
+    least those of one leaf.
+    """
+    n = len(data.Y)
+    if not np.isfinite(seconds_left()) or n <= TREE_ROWS:
+        return np.arange(n)
+    trial = np.random.default_rng(0)  # no part of the fit
+    sample = data.take(trial.permutation(n)[:TREE_ROWS])
+    before = seconds_left()
+    fit_on_tree(sample, scales[-1], TREE_ROWS, trial, False)
+    left = seconds_left()
+    seconds = max(before - left, 1e-9) * (len(scales) + 1)
+    count = int(np.clip(TREE_ROWS * left / seconds, TREE_ROWS, n))
+    return np.arange(n) if count == n else np.sort(rng.permutation(n)[:count])
 
 
 Parts = tuple[list[Member], list[NDArray], NDArray]

@@ -19,26 +19,13 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import log_softmax
 from sklearn.base import clone, is_classifier, is_regressor
-from sklearn.ensemble import (
-    HistGradientBoostingClassifier,
-    HistGradientBoostingRegressor,
-)
 from sklearn.utils.validation import has_fit_parameter
 
+from nbsketch._report.progress import seconds_left
 from nbsketch.tabular.calibration import least_log_loss
-from nbsketch.tabular.problem import Points, Training
+from nbsketch.tabular.problem import Training
 
 _FOLDS = 5
-# Boosted trees: at most so many rounds, fewer after 15 without progress. On fast they
-# have 0.946 of the log loss (geometric mean over 10 tables, at worst 0.996), and 0.995
-# of the error beside leaves on targets.
-_TREES = {"max_iter": 400, "early_stopping": True, "n_iter_no_change": 15}
-# They take as many trees for each class: no more rows times columns times classes.
-_MOST_NUMBERS = 10**7
-# At most so many rows, or fewer in a class, have no partners of effort="high" (0.5 % of
-# error is left for trees beside leaves on targets).
-_LEAST_ROWS = 1500
-_LEAST_CLASS = 10
 # Probabilities are at least this; the penalty of the weights of a pool.
 _LEAST = 1e-6
 _PENALTY = 1e-4
@@ -58,12 +45,13 @@ class Partner(NamedTuple):
     fits: list[list[Any]]
     classes: int
 
-    def predict(self, points: Points) -> NDArray:
-        """Return the means over the fits, (n, d), at some points."""
-        return self.values(points.encoded)
+    @property
+    def name(self) -> str:
+        """The class of the estimator."""
+        return type(self.fits[0][0]).__name__
 
-    def values(self, rows: NDArray) -> NDArray:
-        """Return the means at the rows that the estimators take."""
+    def predict(self, rows: NDArray) -> NDArray:
+        """Return the means over the fits, (n, d), at encoded rows."""
         return np.mean([self._values(fit, rows) for fit in self.fits], axis=0)
 
     def _values(self, fit: list[Any], rows: NDArray) -> NDArray:
@@ -75,10 +63,14 @@ class Partner(NamedTuple):
 
 
 def check_partners(partners: Any, classification: bool) -> list[Any]:
-    """Return partners as a list, or raise an error for those that cannot be used."""
-    given = [] if partners is None else partners
+    """Return partners as a list, or raise an error for those that cannot be used.
+
+    The list is empty for "auto".
+    """
+    is_named = isinstance(partners, str) and partners == "auto"
+    given = [] if partners is None or is_named else partners
     kind = "classifiers" if classification else "regressors"
-    expected = f"`partners` must be None or a list of scikit-learn {kind}"
+    expected = f"`partners` must be None, 'auto' or a list of scikit-learn {kind}"
     if not isinstance(given, list | tuple):
         raise TypeError(f"{expected}, got {given!r:.60}")
     is_kind = is_classifier if classification else is_regressor
@@ -89,21 +81,6 @@ def check_partners(partners: Any, classification: bool) -> list[Any]:
         if not is_kind(model):
             raise TypeError(f"{expected}, got {model!r:.60}")
     return list(given)
-
-
-def usual_partners(rows: int, columns: int, counts: NDArray, seed: int) -> list[Any]:
-    """Return the partners of effort="high".
-
-    `counts` (c,) are the numbers of rows of the classes, none for regression.
-    """
-    classes = len(counts)
-    is_small = counts.min() < _LEAST_CLASS if classes else rows <= _LEAST_ROWS
-    if is_small or rows * columns * max(classes, 1) > _MOST_NUMBERS:
-        return []
-    boosted: Any = HistGradientBoostingRegressor
-    if classes:
-        boosted = HistGradientBoostingClassifier
-    return [boosted(random_state=seed, **_TREES)]
 
 
 def folds_of(
@@ -127,18 +104,26 @@ def fit_partner(
 ) -> tuple[Partner, NDArray]:
     """Return a partner and its left-out predictions (n, d); NaN in no fold.
 
+    A fold is fitted if there is time for the longest one before it.
+
     Targets are (n, d) or classes (n, 1).
     """
     rows, Y, weights, _ = data
     left_out = np.full((len(Y), classes or Y.shape[1]), np.nan)
     fits = list[list[Any]]()
+    longest = 0.0
     for fold in folds:
+        before = seconds_left()
+        if fits and before < longest:
+            break
         kept = np.setdiff1d(np.arange(len(Y)), fold)
         fits.append([])
         for y in Y.T:
             options = _options(estimator, rows, y, weights, kept, fold)
             fits[-1].append(clone(estimator).fit(rows[kept], y[kept], **options))
-        left_out[fold] = Partner(fits[-1:], classes).values(rows[fold])
+        left_out[fold] = Partner(fits[-1:], classes).predict(rows[fold])
+        if np.isfinite(before):
+            longest = max(longest, before - seconds_left())
     return Partner(fits, classes), left_out
 
 

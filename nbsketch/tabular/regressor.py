@@ -23,13 +23,14 @@ from nbsketch._report.validation import (
 from nbsketch.estimators._base import RegressorScore
 from nbsketch.outputs import check_levels
 from nbsketch.rows.inputs import check_weights, rowwise, table_by_row
-from nbsketch.tabular._model import TabularModel
+from nbsketch.tabular._model import TabularModel, without_effort
 from nbsketch.tabular.fit import LeftOutRows
 from nbsketch.tabular.machine import stack_weights
 from nbsketch.tabular.noise import Suspects, errors_beside, expected_error, fit_noise
 from nbsketch.tabular.problem import Points, Training
 
 
+@without_effort
 @declares_parameters
 class TabularKernelRegressor(MultiOutputMixin, RegressorScore, TabularModel):
     r"""Kernel regression for tables, with nothing to choose.
@@ -47,22 +48,20 @@ class TabularKernelRegressor(MultiOutputMixin, RegressorScore, TabularModel):
 
     Parameters
     ----------
-    effort : {"fast", "high"}, default="fast"
-        How much to spend on the fit. "high" adds boosted trees (more than 1500 rows) as
-        partners.
-    partners : list of regressors or None, default=None
+    partners : "auto", list of regressors or None, default=None
         Estimators of scikit-learn that join the stack by their predictions of five
-        folds. They take the encoded rows. A model with partners cannot be saved by
-        `save`. None: none but those of `effort`.
+        folds. They take the encoded rows. A model with a list of partners cannot be
+        saved by `save`. "auto": boosted trees, beyond 1500 rows. None: none.
     cv : int, splitter, iterable of (train, test) or None, default=None
         Rows that are left out together wherever something is chosen; merged to 10
         blocks if there are more. None: single rows, with a `DependentRowsWarning` if
         contiguous blocks contradict them. An integer: that many contiguous blocks of
         rows, or of whole groups.
     max_seconds : float or None, default=None
-        Time after which the partners of `effort` are skipped. The fit of "fast" is the
-        least, however long it takes, and a step that runs is finished. The model then
-        depends on the machine. None: no limit.
+        Upper bound on the time of the fit: searches end early, base and leaves are
+        fitted to as many rows as there is time for, at least 1600, with a warning, and
+        boosted trees are skipped. The model then depends on the machine. None: no
+        limit.
     random_state : None, int or Generator, default=None
         Pass an int for reproducible results: the model does not depend on the number of
         threads.
@@ -92,7 +91,8 @@ class TabularKernelRegressor(MultiOutputMixin, RegressorScore, TabularModel):
         Indices of rows whose targets look like gross errors and are used nevertheless,
         with an `OutlierWarning`: more than 5 %, or the others cannot be predicted.
     n_skipped_ : int
-        Number of partners that were skipped, because of `max_seconds` or a callback.
+        Number of steps that were skipped or cut short because of `max_seconds` or a
+        callback: 1 for the rows of base and leaves, and 1 for boosted trees.
     partners_ : tuple
         Fitted partners.
     partner_weights_ : ndarray
@@ -119,7 +119,7 @@ class TabularKernelRegressor(MultiOutputMixin, RegressorScore, TabularModel):
     >>> from nbsketch import TabularKernelRegressor
     >>> X = np.random.default_rng(0).uniform(-3, 3, size=(300, 2))
     >>> y = np.sin(X[:, 0])
-    >>> model = TabularKernelRegressor(effort="fast", random_state=0).fit(X, y)
+    >>> model = TabularKernelRegressor(random_state=0).fit(X, y)
     >>> model.predict([[0.5, 0.0], [1.5, 0.0]]).round(2).tolist()
     [0.48, 1.0]
     """
@@ -257,7 +257,7 @@ class TabularKernelRegressor(MultiOutputMixin, RegressorScore, TabularModel):
         out = machine.predict(points) * (1 - self.partner_weights_.sum())
         pairs = zip(self.partner_weights_, self.partners_, strict=True)
         for weight, partner in pairs:
-            out += weight * machine.clipped(partner.predict(points))
+            out += weight * machine.clipped(partner.predict(points.encoded))
         return out
 
     def _law(self, X: Any) -> tuple[NDArray, NDArray]:

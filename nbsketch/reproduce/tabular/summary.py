@@ -230,18 +230,18 @@ def _about(rows: Rows) -> list[Row]:
 
 
 def against_others(table: Rows) -> list[Row]:
-    """Return, by task, effort and method, how tabular compares where both ran.
+    """Return, by task, partners and method, how tabular compares where both ran.
 
     The error of classes is the log loss. `table` has a row for each set and method.
     """
     pairs = []
     for (task, method), theirs in groups(table, "task", "method").items():
-        for effort in OURS[:2]:
-            rows = {r["set"]: r for r in where(table, task=task, method=effort)}
+        for own in OURS[:2]:
+            rows = {r["set"]: r for r in where(table, task=task, method=own)}
             common = [row for row in theirs if row["set"] in rows]
-            if method != effort and common:
+            if method != own and common:
                 ours = [rows[row["set"]] for row in common]
-                pair = {"task": task, "ours": effort, "method": method}
+                pair = {"task": task, "ours": own, "method": method}
                 pairs.append(pair | _pair(ours, common, _error_of(task)))
     return pairs
 

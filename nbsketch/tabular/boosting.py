@@ -1,0 +1,132 @@
+"""Boosted trees as a partner: fits of scikit-learn, kept as arrays."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import softmax
+from sklearn.ensemble import (
+    HistGradientBoostingClassifier,
+    HistGradientBoostingRegressor,
+)
+
+from nbsketch._jit.partition import TILE, tree_sums
+from nbsketch._jit.threads import run_slices
+from nbsketch._report.fields import array, check_fields, stored
+
+# At most so many rounds, fewer after 15 without progress.
+_TREES = {"max_iter": 400, "early_stopping": True, "n_iter_no_change": 15}
+# They take as many trees for each class: no more rows times columns times classes.
+_MOST_NUMBERS = 10**7
+# At most so many rows, or fewer in a class, have no trees.
+_LEAST_ROWS = 1500
+_LEAST_CLASS = 10
+# Log odds of a class that a fit does not know.
+_ABSENT = -700.0
+# Rough seconds of the way of a row through a tree.
+_SECONDS = 2e-8
+
+
+def boosting(shape: tuple[int, ...], counts: NDArray, seed: int) -> list[Any]:
+    """Return the estimators of "auto" for rows (n, p): one or none.
+
+    `counts` (c,) are the numbers of rows of the classes, none for regression.
+    """
+    classes = len(counts)
+    is_small = counts.min() < _LEAST_CLASS if classes else shape[0] <= _LEAST_ROWS
+    if is_small or np.prod(shape) * max(classes, 1) > _MOST_NUMBERS:
+        return []
+    boosted: Any = HistGradientBoostingRegressor
+    if classes:
+        boosted = HistGradientBoostingClassifier
+    return [boosted(random_state=seed, **_TREES)]
+
+
+@stored
+class BoostedTrees:
+    """Fits of boosted trees without each fold.
+
+    Attributes
+    ----------
+    feature, threshold, value : ndarray of shape (nodes,)
+        Columns and limits of splits, -1 and values at leaves, one tree after the other.
+    child : ndarray of int of shape (2, nodes)
+        Children of each node.
+    roots, column : ndarray of int of shape (trees,)
+        First node of each tree, and the place of its fit and output in the baselines.
+    baseline : ndarray of shape (fits, d)
+        Values without trees: targets, or logarithms of probabilities up to a constant.
+    is_classifier : bool
+        Whether they are logarithms.
+    """
+
+    feature: Annotated[NDArray, array("_nodes", "i")]
+    threshold: Annotated[NDArray, array("_nodes")]
+    value: Annotated[NDArray, array("_nodes")]
+    child: Annotated[NDArray, array("_two _nodes", "i")]
+    roots: Annotated[NDArray, array("_trees", "i")]
+    column: Annotated[NDArray, array("_trees", "i")]
+    baseline: Annotated[NDArray, array("_fits _outputs")]
+    is_classifier: bool
+
+    name: ClassVar[str] = "boosted trees"
+
+    def __post_init__(self) -> None:
+        """Check that paths go down to leaves, and that places are there."""
+        check_fields(self)
+        index = np.arange(len(self.feature))
+        goes_down = (self.child > index) & (self.child < len(index))
+        if len(self.child) != 2 or not (goes_down | (self.feature < 0)).all():
+            raise ValueError("`child` must be those of binary trees, got other nodes")
+        for name, count in ("roots", len(index)), ("column", self.baseline.size):
+            places = getattr(self, name)
+            if places.min() < 0 or places.max() >= count:
+                raise ValueError(f"`{name}` must be in [0, {count - 1}], got others")
+
+    @classmethod
+    def of(cls, fits: list[list[Any]], classes: int) -> BoostedTrees:
+        """Return the fits of scikit-learn, those of the outputs for each fold.
+
+        `classes`: number of classes, of one classifier for each fold; 0: regression.
+        """
+        d = classes or len(fits[0])
+        baseline = np.full((len(fits), d), _ABSENT)
+        trees = list[tuple[NDArray, int]]()
+        for i, models in enumerate(fits):
+            for k, model in enumerate(models):
+                raw = np.ravel(model._baseline_prediction)
+                outputs = np.array([k])
+                if classes:
+                    baseline[i, model.classes_] = 0.0
+                    outputs = model.classes_[-len(raw) :]  # of two classes the second
+                baseline[i, outputs] = raw
+                for parts in model._predictors:
+                    pairs = zip(parts, outputs + i * d, strict=True)
+                    trees += [(tree.nodes, place) for tree, place in pairs]
+        nodes = np.concatenate([tree for tree, _ in trees])
+        sizes = np.array([len(tree) for tree, _ in trees])
+        roots = np.cumsum(sizes) - sizes
+        child = np.stack([nodes["left"], nodes["right"]]).astype(np.int64)
+        is_leaf = nodes["is_leaf"].astype(bool)
+        return cls(
+            feature=np.where(is_leaf, -1, nodes["feature_idx"]).astype(np.int64),
+            threshold=nodes["num_threshold"].astype(np.float64),
+            value=nodes["value"].astype(np.float64),
+            child=child + np.repeat(roots, sizes),
+            roots=roots,
+            column=np.array([place for _, place in trees]),
+            baseline=baseline,
+            is_classifier=classes > 0,
+        )
+
+    def predict(self, rows: NDArray) -> NDArray:
+        """Return the means over the fits, (n, d), at encoded rows."""
+        out = np.tile(self.baseline.ravel(), (len(rows), 1))
+        nodes = self.feature, self.threshold, self.child, self.value
+        args = rows, *nodes, self.roots, self.column, out
+        seconds = TILE * len(self.roots) * _SECONDS
+        run_slices(tree_sums, -(-len(rows) // TILE), seconds, *args)
+        values = out.reshape(len(rows), *self.baseline.shape)
+        return (softmax(values, axis=2) if self.is_classifier else values).mean(axis=1)

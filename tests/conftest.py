@@ -101,6 +101,21 @@ def surface(rng):
 
 
 @pytest.fixture
+def plain_python(monkeypatch):
+    """Return a function that makes the parts of compiled functions of a module Python.
+
+    Parts have no way in from Python: the ``py_func`` of what calls them needs it.
+    """
+
+    def plain(module):
+        for name, part in list(vars(module).items()):
+            if name.startswith("_") and hasattr(part, "py_func"):
+                monkeypatch.setattr(module, name, part.py_func)
+
+    return plain
+
+
+@pytest.fixture
 def run_python():
     """Return a function that runs code in a new interpreter and returns its output.
 

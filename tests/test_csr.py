@@ -10,6 +10,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import scipy.stats
+from numba import njit
 from numpy.testing import assert_allclose, assert_array_equal
 
 from nbsketch._jit import csr
@@ -188,8 +189,9 @@ def test_a_row_depends_on_seed_and_row_alone():
     assert_array_equal(few[1], draw(10, 3, 100, 0.2, GAUSSIAN)[1])
 
 
-def test_the_compiled_code_is_the_python_code():
+def test_the_compiled_code_is_the_python_code(plain_python):
     expected = draw(11, 5, 60, 0.3, GAUSSIAN, 0.5)
+    plain_python(csr)
     log_absent = math.log1p(-0.3)
     counts = np.empty(5, dtype=np.int64)
     pointers, columns, values = (np.empty_like(array) for array in expected)
@@ -201,7 +203,7 @@ def test_the_compiled_code_is_the_python_code():
         fill_entries.py_func(
             seed, 60, log_absent, GAUSSIAN, 0.5, pointers, columns, values
         )
-        uniform = csr._uniform.py_func(np.uint64(2**64 - 1))
+        uniform = csr._uniform(np.uint64(2**64 - 1))
     assert_array_equal(pointers, expected[0])
     assert_array_equal(columns, expected[1])
     assert_allclose(values, expected[2], rtol=1e-14)
@@ -211,7 +213,12 @@ def test_the_compiled_code_is_the_python_code():
 def test_uniform_numbers_are_never_zero():
     # Of the 2^53 values the least is 2^-53, whose logarithm is finite.
     states = np.arange(20_000, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
-    numbers = np.array([csr._uniform(state) for state in states])
+
+    @njit
+    def uniforms(states):
+        return [csr._uniform(state) for state in states]
+
+    numbers = np.array(uniforms(states))
     assert ((numbers > 0) & (numbers <= 1)).all()
     assert scipy.stats.kstest(numbers, "uniform").pvalue > P_VALUE
 

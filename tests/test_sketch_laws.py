@@ -244,11 +244,12 @@ def test_streamed_products_do_not_depend_on_threads(recipe, rng):
     assert_array_equal(products[0], products[-1])
 
 
-def test_the_compiled_transform_is_the_python_one(rng):
+def test_the_compiled_transform_is_the_python_one(rng, plain_python):
     tile, flips = rng.standard_normal((16, 3)), np.sign(rng.standard_normal(16))
     chosen = np.array([0, 5, 31, 17])
     compiled, plain = np.zeros((2, 4, 3))
     transforms.add_hadamard(tile, flips, 8, 16, chosen, 0.5, compiled)
+    plain_python(transforms)
     transforms.add_hadamard.py_func(tile, flips, 8, 16, chosen, 0.5, plain)
     expected = 0.5 * scipy.linalg.hadamard(32)[chosen, 16:] * flips @ tile
     assert_allclose(compiled, expected, atol=1e-13)

@@ -7,6 +7,7 @@ import os
 import shutil
 import threading
 import time
+import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -21,7 +22,7 @@ from threadpoolctl import threadpool_info, threadpool_limits
 from nbsketch import GaussianKernel, PSparsifiedSketch, SketchedKernelRegressor, cli
 from nbsketch._jit import threads
 from nbsketch._machine.blas import eigh, one_thread
-from nbsketch.gram import Gram
+from nbsketch.gram import Gram, Product
 
 needs_two_threads = pytest.mark.skipif(
     numba.config.NUMBA_NUM_THREADS < 2, reason="numba has one thread"
@@ -502,3 +503,17 @@ def test_a_child_forked_within_a_limit_can_set_its_own(two_blas_threads):
             with one_thread():
                 os._exit(0 if set(blas_threads()) == {1} else 1)
         assert os.waitpid(child, 0)[1] == 0
+
+
+@needs_two_threads
+def test_parallel_calls_give_their_arrays_back():
+    kernel = GaussianKernel(1.0)
+    rows = np.random.default_rng(0).standard_normal((2000, 3))
+    product = Product(kernel, rows[:200], np.eye(200))
+    product(rows)
+    tracemalloc.start()
+    for _ in range(5):
+        product(rows)
+    kept = tracemalloc.get_traced_memory()[0]
+    tracemalloc.stop()
+    assert kept < 1e6  # a result has 3.2 MB

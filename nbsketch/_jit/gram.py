@@ -349,6 +349,7 @@ def fold(
     """
     if loop:
         in_parallel()
+        return
     metric, profile, degree, expanded, numbers, scale, shift = kernel
     packed, landmark_norms = landmarks
     pointers, rows, values = weights
@@ -417,5 +418,6 @@ def finish(values, kernel, weights, out, start, first, last, together, loop):
     """
     if loop:
         in_parallel()
+        return
     for tile in range(first, last):
         _finish_tile(values, kernel, weights, out, start, tile)

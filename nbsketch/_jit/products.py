@@ -171,5 +171,6 @@ def add_normal(Z, V, weights, out, first, last, together, loop):
     """Add V Z^T W Z to `out` (PARTS, d, s), for V (d, s) and weights (n,)."""
     if loop:
         in_parallel()
+        return
     for part in range(first, last):
         _add_part(Z, V, weights, out, part)

@@ -168,5 +168,6 @@ def fill(
     """
     if loop:
         in_parallel()
+        return
     for tile in range(first, last):
         _fill_tile(what, rows, landmarks, lists, norms, scale, share, out, start, tile)

@@ -157,6 +157,7 @@ def multiply(
     """
     if loop:
         in_parallel()
+        return
     count = blocks.size - 1
     for pair in range(first, last):
         r = pair // places.shape[1]

@@ -97,9 +97,9 @@ def _one_tile(own, kind):
 
 @intrinsic
 def in_parallel(typingctx):
-    """Run the tiles of the function that calls this from all threads, and return.
+    """Run the tiles of the function that calls this from all threads.
 
-    The function returns nothing. Its last arguments are integers: the first tile and
+    The function returns nothing, and has to return then: it gives its arrays back. Its last arguments are integers: the first tile and
     the one after the last, how many tiles are independent of each other at a time, and
     the address of the loop, 0 where the function shall take the tiles one by one.
     """
@@ -116,8 +116,8 @@ def in_parallel(typingctx):
         builder.call(run, [result, error, *addresses, first, last, together])
         code, raised, *_ = cgutils.unpack_tuple(builder, builder.load(data))
         builder.store(raised, error)
-        builder.ret(code)
-        builder.position_at_end(builder.append_basic_block())
+        with builder.if_then(cgutils.is_not_null(builder, code)):
+            builder.ret(code)
         return context.get_dummy_value()
 
     return types.void(), codegen

@@ -99,9 +99,10 @@ def _one_tile(own, kind):
 def in_parallel(typingctx):
     """Run the tiles of the function that calls this from all threads.
 
-    The function returns nothing, and has to return then: it gives its arrays back. Its last arguments are integers: the first tile and
-    the one after the last, how many tiles are independent of each other at a time, and
-    the address of the loop, 0 where the function shall take the tiles one by one.
+    The function returns nothing, and has to return then: it gives its arrays back.
+    Its last arguments are integers: the first tile and the one after the last, how
+    many tiles are independent of each other at a time, and the address of the loop, 0
+    where the function shall take the tiles one by one.
     """
 
     def codegen(context, builder, signature, args):

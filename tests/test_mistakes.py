@@ -104,7 +104,7 @@ def test_a_file_needs_a_folder(model, tmp_path):
 @each_model
 def test_unknown_parameters_name_the_estimator(model):
     name = type(model).__name__
-    with pytest.raises(TypeError, match=rf"{name}\.__init__\(\) .*'n_jobs'"):
+    with pytest.raises(TypeError, match=rf"{name} has no parameter 'n_jobs'"):
         type(model)(n_jobs=2)
 
 

@@ -102,6 +102,16 @@ def test_blocks_are_neighbors():
     assert neighbors(few, np.ones(2), 64, rng).shape == (1, 20)
 
 
+def test_many_rows_are_drawn_from_all_regions():
+    rng = np.random.default_rng(0)
+    data = Training(rng.uniform(size=(40_000, 1)), np.zeros((40_000, 1)))
+    blocks = neighbors(data, np.ones(1), 64, rng)
+    assert blocks.shape == (64, 64) and len(np.unique(blocks)) == 4096
+    centers = data.rows[blocks][:, :, 0].mean(axis=1)
+    assert np.median(np.ptp(data.rows[blocks][:, :, 0], axis=1)) < 0.01
+    assert np.all(np.histogram(centers, 4, (0, 1))[0] > 4)
+
+
 def test_blocks_hold_rows_of_several_labels():
     """Rows of a label are neighbors of each other: others are further away."""
     rng = np.random.default_rng(0)

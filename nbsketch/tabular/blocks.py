@@ -41,6 +41,11 @@ _MANY = 5000
 # Rows of all blocks of a round, and the most rounds.
 _ROWS = 4096
 _ROUNDS = 4
+# Trees down to blocks have at most so many rows: of more, one leaf in four is drawn of
+# a tree with 64 to 128 leaves.
+_MOST_ROWS = 16_384
+_LEAVES = 64
+_DRAWN = 4
 # Most iterations of a round. A round that lowers the criterion by less is the last.
 _STEPS = 10
 _GAIN = 0.05
@@ -93,16 +98,27 @@ def neighbors(
     left out together, they are drawn from as many times more neighbors as there are
     labels: others must remain.
     """
-    n = len(data.Y)
+    index = _region(data.rows, inverse, rng)
+    n = len(index)
     size = min(size, n)
     count = 1 if data.labels is None else len(np.unique(data.labels))
-    tree = grow(data.rows, inverse, size * count, rng)
-    order = tree.order
+    tree = grow(data.rows[index], inverse, size * count, rng)
+    order = index[tree.order]
     if count > 1:
-        order = np.concatenate([rng.permutation(leaf) for leaf in tree.leaves()])
+        order = np.concatenate([rng.permutation(index[i]) for i in tree.leaves()])
     start = int(rng.integers(n % size + 1))
     blocks = order[start : start + n - n % size].reshape(-1, size)
     return blocks[rng.permutation(len(blocks))[: max(_ROWS // size, 1)]]
+
+
+def _region(rows: NDArray, inverse: NDArray, rng: np.random.Generator) -> NDArray:
+    """Return all of few rows, some leaves of a coarse tree of many: that is faster."""
+    index = np.arange(len(rows))
+    while len(index) > _MOST_ROWS:
+        leaves = grow(rows[index], inverse, len(index) // _LEAVES, rng).leaves()
+        drawn = rng.permutation(len(leaves))[: max(len(leaves) // _DRAWN, 1)]
+        index = np.concatenate([index[leaves[k]] for k in np.sort(drawn)])
+    return index
 
 
 class BlockCriterion:

@@ -16,9 +16,11 @@ from nbsketch._jit.partition import TILE, tree_sums
 from nbsketch._jit.threads import run_slices
 from nbsketch._report.fields import array, check_fields, stored
 
-# At most so many rounds, fewer after 15 without progress.
-_TREES = {"max_iter": 400, "early_stopping": True, "n_iter_no_change": 15}
-# They take as many trees for each class: no more rows times columns times classes.
+# Rounds end after 15 without progress, and at so many trees: of more than two classes
+# each takes one in a round.
+_OPTIONS = {"early_stopping": True, "n_iter_no_change": 15}
+_MOST_TREES = 400
+# No more rows times columns times classes.
 _MOST_NUMBERS = 10**7
 # At most so many rows, or fewer in a class, have no trees.
 _LEAST_ROWS = 1500
@@ -41,7 +43,8 @@ def boosting(shape: tuple[int, ...], counts: NDArray, seed: int) -> list[Any]:
     boosted: Any = HistGradientBoostingRegressor
     if classes:
         boosted = HistGradientBoostingClassifier
-    return [boosted(random_state=seed, **_TREES)]
+    rounds = _MOST_TREES if classes < 3 else max(2 * _MOST_TREES // classes, 1)
+    return [boosted(max_iter=rounds, random_state=seed, **_OPTIONS)]
 
 
 @stored

@@ -253,7 +253,8 @@ def _split(
         if spread[column] <= 0:
             return None
         values = rows[index, column]
-        for threshold in (float(np.median(values)), float(values.mean())):
+        for center in (np.median, np.mean):
+            threshold = float(center(values))
             share = np.count_nonzero(values <= threshold) / len(values)
             if _LEAST_SHARE <= share <= 1 - _LEAST_SHARE:
                 return int(column), threshold

@@ -210,15 +210,6 @@ class Descents:
         drawn = self._rows.draw(self._rng, SHORT.rows)
         return self._by_evidence(drawn, point, SHORT).point
 
-    def polish(self, point: NDArray) -> NDArray:
-        """Return the point after the last descent, for noisy targets; not checked."""
-        if self._budget.is_spent:
-            return point
-        if not self._rows.is_noisy:
-            return self._rounds(point, _ROUNDS.landmarks[-1:])
-        first = _NOISY._replace(landmarks=_NOISY.landmarks[:1])
-        return self.polished(point, self._rows.kept, first)
-
     def by_evidence(self, start: NDArray) -> NDArray:
         """Return the point of the three stages."""
         drawn = self._rows.draw(self._rng, _EXACT.rows + _CHECK)

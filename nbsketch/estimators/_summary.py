@@ -210,15 +210,21 @@ def _solution(model: Any) -> Iterator[tuple[str, str]]:
     yield "objective", f"{model.objective_:.6g}" + (gap if certified else "")
     all_rows = model.sketch_.is_identity
     n = model.sketch_.shape[1]
-    by_passes = _is_square(model) or (not all_rows and _is_smooth(model))
-    least = least_tol(by_passes, all_rows, n)
+    least = least_tol(_kind_by_passes(model), all_rows, n)
     if getattr(model, "tol", least) < min(model.dual_gap_, least):
         yield "tol", f"{model.tol:g}, raised to {least:g} for passes over all rows"
 
 
-def _is_smooth(model: Any) -> bool:
+def _kind_by_passes(model: Any) -> str | None:
+    """Return the kind of a loss that passes may have solved; None: no passes."""
+    if _is_square(model):
+        return "square"
     loss = getattr(model, "loss", None)
-    return loss is not None and as_loss(loss).is_smooth
+    if loss is None or model.sketch_.is_identity:
+        return None
+    if as_loss(loss).is_smooth:
+        return "smooth"
+    return "kinked" if model.sketch is None and model.size is None else None
 
 
 def _is_square(model: Any) -> bool:

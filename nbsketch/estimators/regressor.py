@@ -120,8 +120,8 @@ class SketchedKernelRegressor(
         Relative tolerance: stop when the objective is certified to be within this share
         of the minimum. 1e-4 is enough for prediction. Conjugate gradients, for
         smooth losses on large sketches as well, stop at the larger of this and 1e-3,
-        other losses on all of more than 2000 rows at the larger of this and 1e-4,
-        which `summary` says.
+        losses with kinks on their default landmarks at 5e-2, other losses on all of
+        more than 2000 rows at the larger of this and 1e-4, which `summary` says.
     max_iter : int, default=1000
         Largest number of iterations of the solver.
     max_seconds : float or None, default=None

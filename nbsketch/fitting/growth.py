@@ -173,8 +173,8 @@ def _usual_size(problem: Problem) -> int:
         return n
     if kind == "square":
         return sizes.landmarks_size(n, outputs)
-    if kind == "smooth" and problem.objective.is_robust:
-        return sizes.passes_size(n)
+    if problem.objective.is_robust:
+        return sizes.passes_size(kind, n)
     return sizes.newton_size(kind, n, outputs)
 
 

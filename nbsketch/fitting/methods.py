@@ -16,7 +16,7 @@ The methods:
 `AllRows`        least squares on the Gram matrix of all rows: Cholesky, or passes
 `Nystrom`        least squares on a large sketch, by passes
 `Newton`         certified Newton steps on the features
-`Passes`         smooth ones of them on a large sketch, by passes
+`Passes`         the same losses on a large sketch, by passes
 `Dual`           the same losses on all rows, by Newton steps on the dual
 `Stochastic`     Adam or stochastic subgradient steps on the features, as asked for
 ===============  ======================================================================
@@ -96,7 +96,7 @@ _TRIALS = 8
 # Least squares by passes: relative gap at which the test error is within 0.1 % of its
 # limit. On the dual: gap at which test losses no longer change, for more rows than have
 # features. No smaller `tol` is used, which `summary` says.
-_PASSES_TOL = 1e-3
+_PASSES_TOL = {"square": 1e-3, "smooth": 1e-3, "kinked": 5e-2}
 _DUAL_TOL = 1e-4
 # On the dual: up to so many rows the features of all of them are as fast; up to so many
 # they are affordable, where the dual does not converge.
@@ -262,8 +262,8 @@ class Method(ABC):
     @property
     def _tol(self) -> float:
         sketch = self.data.sketch
-        is_square = self.objective.loss_kind == "square"
-        least = least_tol(is_square, sketch.is_identity, sketch.shape[1])
+        kind = "square" if self.objective.loss_kind == "square" else None
+        least = least_tol(kind, sketch.is_identity, sketch.shape[1])
         return max(least, self.problem.plan.tol)
 
     def _penalties(self) -> list[float]:
@@ -494,7 +494,7 @@ class Nystrom(ClosedForm):
 
 
 class Passes(Newton):
-    """Smooth losses on a large sketch, by passes, else on its features."""
+    """Other losses on a large sketch, by passes, else on its features."""
 
     sample = DualSample
     choice_share = 0.5
@@ -527,7 +527,7 @@ class Passes(Newton):
 
     @property
     def _tol(self) -> float:
-        return max(_PASSES_TOL, self.problem.plan.tol)
+        return max(_PASSES_TOL[self.objective.loss_kind], self.problem.plan.tol)
 
 
 class Dual(Newton):
@@ -616,7 +616,10 @@ def _kind(problem: Problem, data: SketchedData) -> type[Method]:
     if not problem.objective.is_closed_form:
         # For labels and counts landmarks gain less than a penalty of all rows.
         passes = problem.plan.alpha is not None or problem.objective.is_robust
-        if kind == "smooth" and passes and is_large_sketch(problem, data):
+        if kind == "kinked":  # passes to a small gap are many
+            passes = problem.plan.is_free and problem.objective.is_robust
+        scalar = kind in ("smooth", "kinked")
+        if scalar and passes and is_large_sketch(problem, data):
             return Passes
         in_memory = not isinstance(data.inputs.rows, PartitionedRows)
         # Quantile levels together have features up to a larger n.
@@ -637,10 +640,14 @@ def _kind(problem: Problem, data: SketchedData) -> type[Method]:
     return Nystrom if is_large_sketch(problem, data) else ClosedForm
 
 
-def least_tol(by_passes: bool, all_rows: bool, n: int) -> float:
-    """Return the least `tol` of passes over all rows, or over a large sketch."""
-    if by_passes:
-        return _PASSES_TOL
+def least_tol(kind: str | None, all_rows: bool, n: int) -> float:
+    """Return the least `tol` of a solution.
+
+    It is that of passes over landmarks, or of least squares, for the kind of the loss;
+    else (None) of all rows.
+    """
+    if kind is not None:
+        return _PASSES_TOL[kind]
     return _DUAL_TOL if all_rows and n > _FEATURE_ROWS else 0.0
 
 

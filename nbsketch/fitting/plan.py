@@ -72,8 +72,9 @@ _LANDMARKS = 2500
 _VALUES = 3.75e8
 _COLUMN = 0.45
 _COLUMN_OUTPUT = 0.55
-# Landmarks of smooth losses, at most: factors of Newton steps cost s^3 several times.
-_MOST_SMOOTH = 3500
+# Landmarks of other losses of residuals, at most: factors of Newton steps cost s^3
+# several times, and kinks take more passes.
+_MOST_BY_PASSES = {"smooth": 3500, "kinked": 2500}
 _ROWS_EACH = 3
 _ITERATIVE_SIZE = 500
 _ITERATIVE_WORK = 5e10
@@ -361,9 +362,13 @@ def landmarks_size(n: int, n_outputs: int) -> int:
     return n if n <= 2 * size else _solvable(max(size, least_squares_size(n)))
 
 
-def passes_size(n: int) -> int:
-    """Return the default number of landmarks of smooth losses of residuals."""
-    return min(n // _ROWS_EACH, _MOST_SMOOTH, landmarks_size(n, 1))
+def passes_size(loss: str, n: int) -> int:
+    """Return the default number of landmarks of losses of residuals, by passes.
+
+    The kind of the loss is "smooth" or "kinked".
+    """
+    largest = min(n // _ROWS_EACH, _MOST_BY_PASSES[loss])
+    return _solvable(min(largest, landmarks_size(n, 1)))
 
 
 def least_squares_size(n: int) -> int:

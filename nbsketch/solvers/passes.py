@@ -14,13 +14,14 @@ that of sketched least squares has. A new one costs :math:`s^3 / 3`.
 from __future__ import annotations
 
 from functools import cached_property
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import scipy.linalg
 from numpy.typing import ArrayLike, NDArray
 
 from nbsketch.gram.columns import ColumnBlocks, SketchedOperator
+from nbsketch.solvers._certified.problem import Certificate
 from nbsketch.solvers._linear.cholesky import (
     raised_cholesky,
     solve_positive_upper,
@@ -31,9 +32,17 @@ from nbsketch.solvers._linear.systems import nugget
 from nbsketch.solvers._newton.problem import NewtonProblem
 from nbsketch.solvers._newton.smooth import SmoothSearch
 from nbsketch.solvers.design import Design
+from nbsketch.solvers.solution import State
 
 # Least mean curvature that determines an intercept.
 _LEAST_MASS = 1e-12
+# First sigma over the spread of targets: their residuals are within the bounds.
+_WIDE = 4.0
+# Steps of least squares before a loss is smoothed: the second with the spread of the
+# first.
+_RIDGES = 2
+# Relative accuracy of the directions of a smoothed loss.
+_ROUGH = 0.2
 # The accuracy of a direction over the one that reaches the tolerance.
 _LAST = 0.5
 # Ratio of mean curvatures from which on a preconditioner is renewed.
@@ -143,11 +152,55 @@ class PassesSearch(SmoothSearch):
         ``Z^T rates``.
     level : float
         Mean curvature of the preconditioner.
+    is_flat : bool
+        Whether all rows have the largest curvature, as in a step of least squares: far
+        from the minimum few rows are curved.
     """
 
     problem: NewtonProblem
     most_products: ClassVar[int] = 100
+    patience: ClassVar[int] = 12
+    inexact: ClassVar[float] = 10.0
+    shrink: ClassVar[float] = 0.7
     level = 0.0
+
+    def _begin(self, state: State) -> Certificate:
+        p = self.problem
+        self.matrix = None
+        self.is_flat = not self.coef.any()
+        self.center = np.zeros_like(self.res)
+        if state.dual is not None:
+            self.center = np.clip(state.dual.T, *p.bounds)
+        if p.losses.gam == 0:
+            self._smooth(state)
+        self._evaluate()
+        if state.dual is None or p.losses.gam > 0:
+            return self._point_certificate()
+        return p.certify(self.coef, self.intercept, self.res, self.center)
+
+    def _smooth(self, state: State) -> None:
+        """Choose the first sigma: the spread of the residuals of least squares."""
+        p = self.problem
+        for _ in range(0 if self.coef.any() else _RIDGES):
+            self.is_flat = True
+            self.sigma = _WIDE * p.spread(self.res)
+            self._evaluate()
+            self.best = self._point_certificate()
+            direction = self._direction(self.rho)
+            self._advance(direction, float(self.rho @ direction))
+        self.sigma = state.sigma or p.spread(self.res)
+
+    def _advance(self, direction: NDArray, slope: float) -> bool:
+        self.is_flat = False
+        return super()._advance(direction, slope)
+
+    def _point(self) -> tuple[NDArray, Any, NDArray, float]:
+        p = self.problem
+        a, curvature, *sums = super()._point()
+        if p.losses.has_kinks:
+            curvature = np.ones_like(a) if self.is_flat else curvature
+            curvature = curvature / (p.losses.gam + self.sigma)
+        return a, curvature, *sums
 
     @property
     def _design(self) -> LandmarkDesign:
@@ -155,14 +208,8 @@ class PassesSearch(SmoothSearch):
         return self.problem.design
 
     def _sums(self) -> NDArray:
-        """Return ``Z^T (s a)^T``, in one pass with `border`.
-
-        Far from the minimum few rows are curved: the first step has the largest
-        curvature for all of them, which is one of least squares.
-        """
+        """Return ``Z^T (s a)^T``, in one pass with `border`."""
         p = self.problem
-        if p.losses.has_kinks and not self.coef.any():
-            self.curvature = np.ones_like(self.res)
         self.rates = p.curved(self.curvature, np.ones(1))[0] / p.n
         self.mass = max(float(self.rates.sum()), _LEAST_MASS)
         sides = np.column_stack([p.weighted(self.a)[0], self.rates])
@@ -174,7 +221,7 @@ class PassesSearch(SmoothSearch):
     def _forcing(self) -> float:
         """Relative accuracy of a Newton direction: the last one needs no more."""
         needed = _LAST * (self.target / max(self.estimate, self.target)) ** 0.5
-        return max(super()._forcing, needed)
+        return max(_ROUGH if self.sigma > 0 else super()._forcing, needed)
 
     def _direction(self, rho: NDArray) -> NDArray:
         self.is_stale = not self.level / _STALE < self.mass < self.level * _STALE

@@ -40,7 +40,6 @@ from nbsketch.solvers.solution import Solution, State
 # A free intercept shifts the dual point where it lies between the kinks, if that takes
 # less than this share of the bound, else everywhere.
 _SLIGHT = 0.1
-_SHRINK = 0.3  # of sigma
 _SIZE = 0.05  # of the typical residual: the first sigma
 _LEAST = 1e-300  # of a number that is divided by
 
@@ -227,15 +226,6 @@ class RadialSearch(SmoothSearch):
 
     def _preconditioner(self) -> Inverse:
         return separable_inverse(self.problem, self.curvature)
-
-    def _next_round(self, settled: bool) -> None:
-        if self.sigma > 0:
-            if settled:
-                self.center = self.a
-                self.sigma = _SHRINK * self.sigma
-            else:
-                self.sigma *= 2.0
-            self._evaluate()
 
     def _state(self) -> State:
         best = self.best

@@ -123,11 +123,11 @@ class NewtonProblem(CertifiedProblem):
 
     def mass(self, curvature: Any) -> NDArray:
         """Return the curvature of the loss sum for each intercept."""
-        return curvature @ self.weights / self.losses.gam
+        return curvature @ self.weights
 
     def curved(self, curvature: Any, move: NDArray) -> NDArray:
         """Return the changes of s a with those of the predictions."""
-        return self.weights * curvature * move / self.losses.gam
+        return self.weights * curvature * move
 
     def values(self, res: NDArray) -> NDArray:
         """Return the loss of each row."""

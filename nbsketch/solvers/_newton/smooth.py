@@ -6,7 +6,7 @@ gradient steps, two passes over the features each, until these become too many.
 """
 
 from dataclasses import replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -56,9 +56,12 @@ class SmoothSearch(CertifiedSearch[NewtonProblem]):
         Steps without progress, and the lowest `estimate`.
     most_products : int
         Class attribute: products for a Newton direction.
+    shrink : float
+        Class attribute: the factor on sigma after a round.
     """
 
     most_products: ClassVar[int] = 12
+    shrink: ClassVar[float] = 0.3
     stalled = 0
     lowest = np.inf
 
@@ -77,8 +80,7 @@ class SmoothSearch(CertifiedSearch[NewtonProblem]):
 
     def _evaluate(self) -> bool:
         p = self.problem
-        point = p.point(self.res, self.center, self.sigma)
-        self.a, self.curvature, totals, self.young = point
+        self.a, self.curvature, totals, self.young = self._point()
         self.gradient = self._sums()
         rho = p.alpha * self.coef - self.gradient @ p.T.T / p.n
         slope = -totals / p.n
@@ -88,6 +90,10 @@ class SmoothSearch(CertifiedSearch[NewtonProblem]):
             curvature = np.maximum(1e-300, p.mass(self.curvature) / p.n)
             self.estimate += float((slope**2 / (2 * curvature)).sum())
         return True
+
+    def _point(self) -> tuple[NDArray, Any, NDArray, float]:
+        """Return dual point, curvature, sums and Fenchel-Young terms."""
+        return self.problem.point(self.res, self.center, self.sigma)
 
     def _sums(self) -> NDArray:
         """Return ``Z^T (s a)^T``."""
@@ -180,7 +186,14 @@ class SmoothSearch(CertifiedSearch[NewtonProblem]):
         return self.stalled >= _STALLED or self.steps == before
 
     def _next_round(self, settled: bool) -> None:
-        """Go on from the same point: there is nothing to smooth."""
+        """Go on from the same point, with less smoothing around its dual point."""
+        if self.sigma > 0:
+            if settled:
+                self.center = self.a
+                self.sigma = self.shrink * self.sigma
+            else:
+                self.sigma *= 2.0
+            self._evaluate()
 
     def _state(self) -> State:
         return State(self.best.coef, self.best.intercept, gram=self.matrix)

@@ -1,9 +1,10 @@
-"""Data frames as numbers."""
+"""Data frames as numbers, and fits of tables."""
 
 import numpy as np
 import pandas as pd
 
 from benchmarks.common import choose, identity
+from nbsketch import TabularKernelClassifier, TabularKernelRegressor
 from nbsketch.tabular.columns import fit_columns
 
 version = identity(__file__)
@@ -22,3 +23,27 @@ class OneRow:
 
     def time_transform(self):
         self.columns.transform(self.row)
+
+
+class Fits:
+    """Fits of the estimators for tables: a single leaf, and a base with leaves."""
+
+    params = ("regression", "classes"), (500, choose(fast=1600, regular=10_000))
+    param_names = "task", "rows"
+
+    def setup(self, task, rows):
+        rng = np.random.default_rng(0)
+        self.X = rng.normal(size=(rows, 8))
+        noise = 0.3 * rng.normal(size=rows)
+        self.y = np.sin(2 * self.X[:, 0]) * self.X[:, 1] + self.X[:, 2] ** 2 + noise
+        self.model = TabularKernelRegressor(random_state=0)
+        if task == "classes":
+            self.y = self.y > 1
+            self.model = TabularKernelClassifier(random_state=0)
+        self.model.fit(self.X, self.y)
+
+    def time_fit(self, task, rows):
+        self.model.fit(self.X, self.y)
+
+    def time_predict(self, task, rows):
+        self.model.predict(self.X)

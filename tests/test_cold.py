@@ -35,7 +35,7 @@ FITS = [
     ("SketchedKernelClassifier", 300, "", LOSSES | {"kink_distance"}),
     (
         "JointQuantileRegressor", 300, "",
-        LOSSES - {"row_products", "add_combination", "add_all"} | QUANTILES,
+        LOSSES - {"row_products", "add_combination"} | QUANTILES,
     ),
     (
         "SketchedKernelRegressor", 5000, "",

@@ -1,9 +1,10 @@
 """Every compiled function of nbsketch, and the only place that imports numba.
 
-A compiled function calls only compiled functions of its own file, because the disk
-cache does not detect an edit in another one. It takes scalars, arrays and integer codes
-(a function, closure or jitclass among its arguments would defeat the cache), fills
-arrays that its caller made, and owns whole rows of them when it runs in parallel.
+A compiled function calls only compiled functions of its own file, or of files that it
+names, because the disk cache does not detect an edit in another one. It takes scalars,
+arrays and integer codes (a function, closure or jitclass among its arguments would
+defeat the cache), fills arrays that its caller made, and owns whole rows of them when
+it runs in parallel.
 
 Indices are not checked here: a bad one reads or writes outside of its array. Each index
 that can come from a user or a file has one checked way in:

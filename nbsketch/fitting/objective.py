@@ -34,7 +34,7 @@ from nbsketch.solvers.design import ArrayDesign, Design
 from nbsketch.solvers.filters import RidgeFilter
 from nbsketch.solvers.left_out import Fold, OrderEffect, leave_one_out
 from nbsketch.solvers.solution import Solution, State
-from nbsketch.solvers.spectrum import covariance
+from nbsketch.solvers.spectrum import covariance, extended, least_share
 from nbsketch.tuning.tuner import OUT
 
 # Penalties tried, relative to the one at which penalty and loss are of one size.
@@ -477,13 +477,17 @@ class LeftOutErrors(NamedTuple):
         return min(path, rows.path(None, guess), key=lambda path: path.errors.min())
 
     def default_alphas(self) -> NDArray:
-        """Return penalties from far too strong to almost none, the strongest first."""
+        """Return penalties from far too strong to almost none, the strongest first.
+
+        Almost none is relative to the least variance of columns in their own units.
+        """
         Z = self.design
         objective = self.objective
         spread = covariance(Z, objective.weights, objective.fit_intercept)
         top = float(eigh(spread)[0][-1]) if spread.size else 0.0
         scale = top if top > 0 else 1.0
-        return scale * objective.slope_ratio() * _RELATIVE_ALPHAS
+        alphas = scale * objective.slope_ratio() * _RELATIVE_ALPHAS
+        return extended(alphas, least_share(Z, spread))
 
     def _path(self, alphas: NDArray, least_count: int) -> AlphaPath:
         objective = self.objective
@@ -492,6 +496,9 @@ class LeftOutErrors(NamedTuple):
             return AlphaPath(alphas, np.zeros(len(alphas)))
         folds = objective.folds or [_random_part(n, self.rng)]
         validation = objective.take(np.concatenate([fold.test for fold in folds]))
+        # Columns in units of their own are fitted one after the other.
+        weaker = len(alphas) - len(_RELATIVE_ALPHAS)
+        fewest = weaker + _FEWEST if weaker > 0 else 0
         losses: list[NDArray] = []
         errors = np.empty(0)
         least = np.full(validation.targets.shape, np.inf)
@@ -501,7 +508,7 @@ class LeftOutErrors(NamedTuple):
             losses.append(validation.losses(fitted))
             least = np.minimum(least, np.abs(validation.targets - fitted))
             errors = mean_losses(validation, np.array(losses), least)
-            if _is_over(errors, least_count):
+            if len(errors) >= fewest and _is_over(errors, least_count):
                 break
             progress = {"iteration": len(errors), "objective": float(errors[-1])}
             if not is_stopped() and report("penalty", total=len(alphas), **progress):

@@ -211,11 +211,21 @@ def centered(design: Design) -> Design:
         return design
     mean = design.Z.mean(axis=0, dtype=np.float64)
     deviations = design.Z.std(axis=0, dtype=np.float64)
-    if mean @ mean <= _OFF_CENTER * (deviations @ deviations):
+    if not is_off_center(mean, deviations, design.is_graded):
         return design
-    found = ArrayDesign._trusted((design.Z - mean).astype(design.dtype))
+    Z = (design.Z - mean).astype(design.dtype)
+    found = ArrayDesign._trusted(Z, design.is_graded)
     found.origin = mean
     return found
+
+
+def is_off_center(mean: NDArray, deviations: NDArray, each: bool) -> bool:
+    """Return whether means hide the variance of features, of all or of `each`."""
+    squares = np.square(mean)
+    variances = np.square(deviations)
+    if not each:
+        return bool(squares.sum() > _OFF_CENTER * variances.sum())
+    return bool((squares > _OFF_CENTER * variances).any())
 
 
 def as_design(Z: Any) -> Design:

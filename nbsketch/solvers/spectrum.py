@@ -24,6 +24,8 @@ from nbsketch.solvers.filters import Filter
 
 # Rows handled at a time: their copies stay in cache.
 _CHUNK = 512
+# Share of the largest variance below which one is what rounding leaves of a constant.
+_ROUNDED = 1e-30
 
 
 class Spectrum(NamedTuple):
@@ -50,11 +52,7 @@ class Spectrum(NamedTuple):
     def alphas(self, filter: Filter, count: int | None = None) -> NDArray:
         """Return a path of parameters, strongest first, down to the least variance."""
         path = filter.alphas(self.top, *([] if count is None else [count]))
-        if self.least == 1 or len(path) < 2:
-            return path
-        ratio = path[-1] / path[-2]
-        weaker = np.arange(1, np.ceil(np.log(self.least) / np.log(ratio)) + 1)
-        return np.append(path, path[-1] * ratio**weaker)
+        return extended(path, self.least)
 
     def gains(self, filter: Filter, alphas: ArrayLike) -> tuple[NDArray, NDArray]:
         """Return m G_a(u m) for the distinct m, (r, p, k), and the one of each output.
@@ -142,14 +140,29 @@ def decompose(
         rotation=rotation,
         fit_intercept=fit_intercept,
         n_samples=n,
-        least=_least_share(G.diagonal()) if design.is_graded else 1.0,
+        least=least_share(design, G),
     )
 
 
-def _least_share(variances: NDArray) -> float:
-    """Return the least positive variance over the largest; 1 where all are zero."""
-    positive = variances[variances > 0]
-    return float(positive.min() / positive.max()) if len(positive) else 1.0
+def least_share(design: Design, spread: NDArray) -> float:
+    """Return the least variance that counts over the largest, given the covariance.
+
+    It is 1 unless features have units of their own, and where all are zero.
+    """
+    variances = spread.diagonal()
+    positive = variances[variances > _ROUNDED * variances.max(initial=0.0)]
+    if not (design.is_graded and len(positive)):
+        return 1.0
+    return float(positive.min() / positive.max())
+
+
+def extended(path: NDArray, share: float) -> NDArray:
+    """Return a path of parameters, strongest first, that goes on by a factor."""
+    if share == 1 or len(path) < 2:
+        return path
+    ratio = path[-1] / path[-2]
+    weaker = np.arange(1, np.ceil(np.log(share) / np.log(ratio)) + 1)
+    return np.append(path, path[-1] * ratio**weaker)
 
 
 def chunks(design: Design) -> Iterator[tuple[slice, NDArray]]:

@@ -7,6 +7,8 @@ from nbsketch import (
     JointQuantileRegressor,
     SketchedKernelClassifier,
     SketchedKernelRegressor,
+    SketchedSGDClassifier,
+    SketchedSGDRegressor,
 )
 from nbsketch.fitting.objective import LeftOutErrors
 from nbsketch.fitting.objectives import ScalarObjective
@@ -77,3 +79,63 @@ def test_a_small_column_far_from_zero_is_centered():
     found = centered(ArrayDesign._trusted(Z + np.array([1e3, 0]), is_graded=True))
     assert found.origin is not None and found.is_graded
     assert np.abs(found.Z.mean(axis=0)).max() < 1e-6
+
+
+def streamed(model, X, y, **options):
+    for start in range(0, len(X), 50):
+        rows = slice(start, start + 50)
+        model.partial_fit(X[rows], y[rows], **options)
+    return model
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+@pytest.mark.parametrize("scales", SCALES)
+def test_stochastic_steps_reach_the_smallest_column(scales, dtype):
+    X, signal = columns(scales)
+    X = X.astype(dtype)
+    model = SketchedSGDRegressor("linear", random_state=0)
+    assert model.fit(X, signal).score(X, signal) > 0.99  # .36
+    stream = streamed(SketchedSGDRegressor("linear", random_state=0), X, signal)
+    assert stream.score(X, signal) > 0.98
+    labels = SketchedSGDClassifier("linear", random_state=0)
+    assert labels.fit(X, signal > 0).score(X, signal > 0) > 0.96  # .7
+
+
+OFFSETS = [("linear", 100.0), ("linear", 1e6), ("polynomial", 100.0)]
+
+
+@pytest.mark.parametrize("step", [None, 1.0])
+@pytest.mark.parametrize(("kernel", "offset"), OFFSETS)
+def test_stochastic_steps_see_rows_far_from_zero(kernel, offset, step):
+    X, signal = columns([1, 1])
+    X = X + offset
+    model = SketchedSGDRegressor(kernel, step=step, random_state=0)
+    assert model.fit(X, signal).score(X, signal) > 0.99  # .01
+    X_val = {"X_val": X[:50], "y_val": signal[:50]}
+    early = SketchedSGDRegressor(kernel, step=step, early_stopping=True, random_state=0)
+    assert early.fit(X, signal, **X_val).score(X, signal) > 0.98
+
+
+@pytest.mark.parametrize(("kernel", "offset"), OFFSETS)
+def test_streams_see_rows_far_from_zero(kernel, offset):
+    X, signal = columns([1, 1], 400)
+    X = X + offset
+    model = streamed(SketchedSGDRegressor(kernel, random_state=0), X, signal)
+    assert model.score(X, signal) > 0.9
+    labels = SketchedSGDClassifier(kernel, random_state=0)
+    options = {"classes": [False, True]}
+    assert streamed(labels, X, signal > 0, **options).score(X, signal > 0) > 0.9  # .5
+
+
+def test_a_constant_column_of_stochastic_steps_is_not_scaled():
+    X, signal = columns([1, 1, 1])
+    X = np.hstack([X, np.full((len(X), 1), 0.1), np.zeros((len(X), 1))])
+    model = SketchedSGDRegressor("linear", random_state=0).fit(X, signal)
+    assert model.score(X, signal) > 0.99 and np.abs(model.coef_).max() < 1.5
+
+
+def test_features_without_an_intercept_are_not_centered():
+    X, signal = columns([1, 1])
+    model = SketchedSGDRegressor("linear", fit_intercept=False, random_state=0)
+    model.fit(X, signal)
+    assert model.intercept_ == 0.0 and model.score(X, signal) > 0.99

@@ -183,7 +183,7 @@ class DescentModel(_base.KernelExpansion):
         data = self._sketch(rows, objective, size, is_stream=True)
         if descent.is_preconditioned(data):
             return self._publish(data, descend(descent, objective, data, 0, None))
-        self._open_stream(data)
+        self._open_stream(descent, objective, data)
         return self._pass(descent, rows, objective, data)
 
     def _validation(
@@ -262,15 +262,22 @@ class DescentModel(_base.KernelExpansion):
         self.n_iter_ = max(1, round(passes))
         return self
 
-    def _open_stream(self, data: SketchedData) -> None:
+    def _open_stream(
+        self, descent: DescentSettings, objective: Any, data: SketchedData
+    ) -> None:
         """Set what stays fixed in a stream, before its first step."""
         self._seed = int(data.rng.integers(2**62))
         if data.sketch_map.is_columns:  # those that are zero so far as well
-            self._projection = np.eye(data.sketch.shape[0])
+            projection = np.eye(data.sketch.shape[0])
         else:
-            self._projection, _ = data.design(keep=False)
+            projection, _ = data.design(keep=False)
+        X = data.inputs.rows
+        some = X[np.arange(0, X.shape[0], 1 + X.shape[0] // _STREAM_SIZE)]
+        Z = data.sketch_map.times(some, projection)
+        args = projection, Z, data, objective
+        self._projection, descent = descent.standardized(*args)
         self._stream: StreamState | None = None
-        self._preconditioning = None
+        self._preconditioning = descent.preconditioning
         self.alpha_ = self.alpha or 0.0
         self._limit = 0.0
         self.path_ = None
@@ -294,8 +301,9 @@ class DescentModel(_base.KernelExpansion):
         """Pass once over rows."""
         Z = data.sketch_map.times(data.transform(rows.X, "X"), self._projection)
         before = self._stream
-        if before is not None and self._preconditioning is not None:
-            descent = descent.continued(self._preconditioning, before.square_norm)
+        if self._preconditioning is not None:
+            square = None if before is None else before.square_norm
+            descent = descent.continued(self._preconditioning, square)
         sample = FeatureSample(descent.centered(Z), objective)
         limit = max(self._limit, sample.limit(is_stream=True))
         coef, intercept, state = descent.stream(sample, before, data.rng, limit)

@@ -32,7 +32,7 @@ from nbsketch._sketch_map import SketchMap, features_design
 from nbsketch.fitting.objectives import RadialObjective, ScalarObjective
 from nbsketch.fitting.sketched import SketchedData
 from nbsketch.losses import Loss
-from nbsketch.solvers.design import ArrayDesign, Design
+from nbsketch.solvers.design import ArrayDesign, Design, is_off_center
 from nbsketch.solvers.scratch import RowsDesign, collected
 from nbsketch.solvers.sgm import (
     Iterate,
@@ -54,6 +54,8 @@ _BATCH_SIZE = 1  # default number of rows per step
 _N_EPOCHS = 20  # default number of passes over the rows
 # Rows on which it is taken, at most.
 _FEW_ROWS = 2000
+# Deviations below this share of the mean are what rounding leaves of a constant.
+_CONSTANT = 1e-12
 # Iterates evaluated in early stopping: this many for each doubling of the steps, back
 # to a thousandth of them.
 _PER_DOUBLING = 4
@@ -146,6 +148,26 @@ class Preconditioning:
     def intercept(self, coef: NDArray, intercept: NDArray) -> NDArray:
         """Return the intercept for features that are not centered."""
         return intercept - self.center @ coef
+
+
+def standardized(
+    Z: NDArray, is_free: bool, is_scaled: bool
+) -> tuple[NDArray, NDArray] | None:
+    """Return the scales and, in their units, the means of features; None: as they are.
+
+    Features whose mean hides their variance are centered if the intercept is free.
+    Columns in units of their own are scaled as well.
+    """
+    some = Z[:: 1 + len(Z) // _FEW_ROWS]
+    mean = some.mean(axis=0, dtype=np.float64) * is_free
+    deviations = np.sqrt(np.square(some - mean).mean(axis=0))
+    scales = np.ones(len(mean))
+    if is_scaled:
+        varies = deviations > _CONSTANT * np.abs(mean)
+        scales[varies] = 1 / deviations[varies]
+    elif not is_off_center(mean, deviations, each=False):
+        return None
+    return scales, mean * scales
 
 
 class FeatureSample(NamedTuple):
@@ -286,12 +308,27 @@ class DescentSettings:
         preconditioning = Preconditioning(penalty_weights, center, step)
         return P, replace(descent, step=step, preconditioning=preconditioning)
 
+    def standardized(
+        self, projection: NDArray, Z: NDArray, data: SketchedData, objective: Any
+    ) -> tuple[NDArray, DescentSettings]:
+        """Return the projection to features without a preconditioner, and settings.
+
+        They are standardized if their means or their units would hide what varies.
+        """
+        is_scaled = data.sketch_map.is_columns and self.free_step
+        found = standardized(Z, objective.fit_intercept, is_scaled)
+        if found is None:
+            return projection, self
+        scales, center = found
+        by = Preconditioning(np.square(scales), center, float(self.step))
+        return projection * scales, replace(self, preconditioning=by)
+
     def centered(self, Z: NDArray) -> NDArray:
         """Return features of other rows as those of the training rows are."""
         return Z if self.preconditioning is None else Z - self.preconditioning.center
 
     def continued(
-        self, preconditioning: Preconditioning, square_norm: float
+        self, preconditioning: Preconditioning, square_norm: float | None
     ) -> DescentSettings:
         """Return the settings for more rows; a step that is given replaces the old."""
         step = preconditioning.step if self.free_step else self.step
@@ -417,14 +454,16 @@ def descend(
 ) -> Descended:
     """Minimize by stochastic gradients; return the iterate of least validation loss."""
     projection, descent = descent.preconditioned(data, objective)
-    by = descent.preconditioning
     with one_thread():
-        if projection is None or by is None:
+        if projection is None:
             projection, design = data.design(keep=True)
             Z = design.collect()
-        else:
+            projection, descent = descent.standardized(projection, Z, data, objective)
+        by = descent.preconditioning
+        if by is not None:
             rows = data.inputs.rows
             Z = centered_features(data.sketch_map, rows, projection, by.center)
+        if by is not None and descent.free_step:
             square = float(np.quantile(squared_norms(Z), _TYPICAL))
             descent = replace(descent, square_norm=square or None)
         sample = FeatureSample(Z, objective)

@@ -211,6 +211,7 @@ class SharedDesign(Design):
     def __init__(self, design: Design) -> None:
         self.shape = design.shape
         self.dtype = design.dtype
+        self.is_graded = design.is_graded
         self._design = design
         self._grams: dict[bool, NDArray] = {}
 

@@ -96,6 +96,7 @@ class Kernel:
 def count_together(out, bad, first, last, together, loop):
     if loop:
         threads.in_parallel()
+        return
     for tile in range(first, last):
         if tile == bad:
             raise ValueError("a bad tile")
@@ -106,6 +107,7 @@ def count_together(out, bad, first, last, together, loop):
 def running_sums(out, width, first, last, together, loop):
     if loop:
         threads.in_parallel()
+        return
     for tile in range(first, last):
         out[tile] = out[tile - width] + tile if tile >= width else tile
 

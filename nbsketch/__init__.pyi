@@ -67,6 +67,7 @@ from nbsketch.sketches import LandmarkSketch as LandmarkSketch
 from nbsketch.sketches import LeverageSketch as LeverageSketch
 from nbsketch.sketches import PSparsifiedSketch as PSparsifiedSketch
 from nbsketch.sketches import RademacherSketch as RademacherSketch
+from nbsketch.sketches import RPCholeskySketch as RPCholeskySketch
 from nbsketch.sketches import SizedRecipe as SizedRecipe
 from nbsketch.sketches import SparseJLSketch as SparseJLSketch
 from nbsketch.sketches import SRHTSketch as SRHTSketch

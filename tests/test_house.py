@@ -335,6 +335,8 @@ def test_compiled_code_calls_that_of_its_own_file_only():
     # The disk cache detects an edit in another file only if that is declared.
     for module in (m for m in FILES if m.startswith("nbsketch._jit")):
         named = {"nbsketch._jit.compiler"}
+        if "threads.__file__" in SOURCES[module]:
+            named.add("nbsketch._jit.threads")
         if "sources=_SOURCES" in SOURCES[module]:
             sources = importlib.import_module(module)._SOURCES
             named |= {name for name, path in FILES.items() if str(path) in sources}

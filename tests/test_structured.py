@@ -452,13 +452,13 @@ ONES = np.ones((4, 2))
 @pytest.mark.parametrize(
     ("changes", "arguments", "error", "message"),
     [
-        ({}, (ONES, ONES[:3]), ValueError, "`Y` must have an output for each of 4"),
+        ({}, (ONES, ONES[:3]), ValueError, "`Y` must have 4 rows as `X`, got 3"),
         ({}, (ONES, np.ones(4)), ValueError, "`Y` must be a non-empty 2-dim"),
         ({}, (ONES, None), ValueError, "`Y` must hold an output"),
         ({}, (ONES, [["a"]] * 4), TypeError, "`Y` must hold real numbers"),
         ({}, (ONES, [[1], [1, 2], [1], [1]]), ValueError, "`Y` must have rows of one"),
         ({}, (ONES, ONES * np.nan), ValueError, "`Y` must be finite"),
-        ({}, (["a", "b"], ONES), ValueError, "could not convert string"),
+        ({}, (["a", "b"], ONES[:2]), ValueError, "could not convert string"),
         ({"alpha": 0}, (ONES, ONES), ValueError, "`alpha` must be in"),
         ({"verbose": -1}, (ONES, ONES), ValueError, "`verbose` must be"),
         (
@@ -578,7 +578,7 @@ def test_bad_calls_of_a_fitted_model(data):
     model = make().fit(X, Y)
     with pytest.raises(ValueError, match="3 features"):
         model.predict(X_new[:, :2])
-    with pytest.raises(ValueError, match="`y` must have 11 outputs, got 60"):
+    with pytest.raises(ValueError, match="`y` must have 11 rows as `X`, got 60"):
         model.score(X_new, Y)
 
 

@@ -269,9 +269,9 @@ def test_gradient_of_the_penalty_of_the_search_is_that_of_finite_differences(rng
     point, weights = rng.normal(size=5), (0.3, 0.7)
 
     def value(shift):
-        return search._penalized(*weights, point + shift, 2.0, np.ones(5))[0]
+        return search.penalized(*weights, point + shift, 2.0, np.ones(5))[0]
 
-    gradient = search._penalized(*weights, point, 2.0, np.ones(5))[1]
+    gradient = search.penalized(*weights, point, 2.0, np.ones(5))[1]
     steps = 1e-6 * np.eye(5)
     expected = [1 + (value(step) - value(-step)) / 2e-6 for step in steps]
     assert_allclose(gradient, expected, rtol=1e-7)

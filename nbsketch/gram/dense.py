@@ -137,7 +137,7 @@ def upper_triangle(form: CompiledForm, X: NDArray) -> NDArray:
     n, q = X.shape
     out = np.empty((n, n))
     entries = _single_entries(n)
-    width = min(_tile_width(n, q), _LANES * -(-n // (_LANES * _STEPS)))
+    width = min(_tile_width(n, q), _LANES * max(1, -(-n // (_LANES * _STEPS))))
     seconds = width * n / 2 * (_SECONDS_PER_VALUE + q * _SECONDS_PER_FEATURE)
     packed = pack_landmarks(form, X)
     run_tiles(fold, -(-n // width), seconds, X, *packed, entries, out, width, True)
@@ -156,5 +156,5 @@ def _tile_width(n: int, n_features: int, itemsize: int = 8) -> int:
     """
     block = lanes(itemsize)
     fitting = _CACHE_BYTES // (itemsize * (n_features + 2 * GROUP))
-    widest = min(_WIDEST // block, -(-n // block))
+    widest = max(1, min(_WIDEST // block, -(-n // block)))
     return block * int(np.clip(fitting // block, 1, widest))

@@ -273,10 +273,14 @@ def check_alike(X: Any, **others: Any) -> None:
 
 
 def check_as_many(name: str, value: Any, X: Any) -> None:
-    """Raise an error unless there is a value for each row of X, if both are counted."""
+    """Raise an error unless there is a value for each row of X, if both are counted.
+
+    Other checks refuse text in the place of numbers, and data without rows.
+    """
     n = _n_rows(X)
     m = _n_rows(value)
-    if isinstance(n, Integral) and isinstance(m, Integral) and n != m:
+    counted = isinstance(n, Integral) and isinstance(m, Integral) and n != 0
+    if counted and n != m and not isinstance(value, str):
         raise ValueError(
             f"`{name}` must have {n} rows as `X`, got {m} (inconsistent numbers of "
             f"samples: [{n}, {m}])"

@@ -1,4 +1,4 @@
-r"""Smooth losses on many landmarks, by passes over the columns of their kernel matrix.
+r"""Losses on many landmarks, by passes over the columns of their kernel matrix.
 
 .. math:: \min_{g, b} \frac1n \sum_i w_i\, \ell\bigl((K S^\top g)_i + b,\, y_i\bigr)
           + \frac{\alpha}{2} g^\top (S K S^\top + \delta I) g
@@ -8,7 +8,8 @@ With :math:`T^\top T = S K S^\top + \delta I` this is the problem of the feature
 :math:`K S^\top` and of triangular systems. Directions of Newton's method are found by
 conjugate gradients, one pass a step. Their preconditioner has the mean curvature for
 that of each row, and the sketch for all rows: :math:`Z^\top Z \approx T T^\top`, as
-that of sketched least squares has. A new one costs :math:`s^3 / 3`.
+that of sketched least squares has. A new one costs :math:`s^3 / 3`. Losses with kinks
+are smoothed around the dual point, less and less.
 """
 
 from __future__ import annotations

@@ -116,6 +116,8 @@ def test_shortened_arrays_are_refused(name, tmp_path):
         refused(path, "must be an array of")  # the text says otherwise
         if any(part in array for part in ("path_", "calibration_", "quantiles")):
             continue  # of any length
+        if name == "table with leaves" and array.endswith("machine_.rows"):
+            continue  # its member has landmarks: no leaf has rows
         described = json.loads(json.dumps(content))
         fuzz.claim(described, shorter, array)
         fuzz.write(path, described, shorter)

@@ -87,3 +87,11 @@ def test_a_search_finds_the_parameter_of_a_loss():
     scoring = "neg_median_absolute_error"
     search = GridSearchCV(pipeline, grid, cv=3, scoring=scoring).fit(X, y)
     assert list(search.best_params_.values()) == [0.1]
+
+
+def test_constants_of_the_classes_of_objects_are_no_parameters():
+    model = SketchedKernelRegressor(loss="huber", sketch=PSparsifiedSketch(50))
+    names = {name for name in model.get_params() if "__" in name}
+    assert names == {"loss__kappa", "sketch__size", "sketch__density", "sketch__law"}
+    with pytest.raises(ValueError, match="Invalid parameter 'loss__is_radial'"):
+        model.set_params(loss__is_radial=False)

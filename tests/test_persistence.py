@@ -509,3 +509,5 @@ def test_files_that_are_open_hold_models():
     assert_array_equal(again.predict(X), model.predict(X))
     with pytest.raises(ValueError, match="must name a model file"):
         nbsketch.load(io.BytesIO(b"no model"))
+    with pytest.raises(TypeError, match="a name or an open binary file, got 3"):
+        model.save(3)

@@ -95,7 +95,7 @@ def test_a_kernel_that_is_zero_is_drawn_from_uniformly(size):
 def test_beyond_the_memory_limit_landmarks_are_of_some_rows():
     X = np.random.default_rng(0).normal(size=(2000, 2))
     kernel = GaussianKernel(1.0)
-    nbsketch.set_memory_limit(4 * 500 * 20)
+    nbsketch.set_memory_limit(8 * 500 * 20)
     try:
         few = [drawn(20, 2000, seed, X, kernel) for seed in (0, 0, 1)]
         of_values = drawn(20, 2000, 0, kernel(X), nbsketch.PrecomputedKernel())
@@ -129,3 +129,14 @@ def test_bad_arguments():
     X = np.zeros((9, 2))
     with pytest.raises(ValueError, match=r"`size` must be at most .* 9, got 10"):
         RPCholeskySketch(10).draw(9, 0, X=X, kernel=LinearKernel())
+    with pytest.raises(ValueError, match="`X` must have n = 9 rows"):
+        RPCholeskySketch(4).draw(9, 0, X=X[:8], kernel=LinearKernel())
+    with pytest.raises(ValueError, match="`X`"):
+        RPCholeskySketch(4).draw(9, 0, X=X[:, 0], kernel=LinearKernel())
+
+
+def test_lists_are_rows():
+    X = np.random.default_rng(0).normal(size=(400, 3))
+    kernel = GaussianKernel(1.0)
+    first = drawn(100, 400, 0, X, kernel)
+    assert_array_equal(drawn(100, 400, 0, X.tolist(), kernel), first)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from decimal import Decimal
 from difflib import get_close_matches
 from functools import wraps
@@ -35,7 +35,6 @@ or with TargetEncoder() in place of OneHotEncoder for many categories"""
 _INSTEAD = {
     "gamma": ("bandwidth", "exp(-gamma |x - y|^2) has bandwidth=(2 * gamma) ** -0.5"),
     "C": ("alpha", "pass alpha=1 / (n * C) for n rows"),
-    "lambda": ("alpha", "pass alpha"),
     "reg_lambda": ("alpha", "pass alpha"),
     "length_scale": ("bandwidth", "pass bandwidth, a number or one for each column"),
     "n_components": ("size", "pass size, the number of rows of the sketch"),
@@ -283,23 +282,23 @@ def declares_parameters(estimator: type[T]) -> type[T]:
     """
     made = dataclass(eq=False, repr=False, kw_only=True)(estimator)
     assign: Any = made.__init__
+    known = {part.name for part in fields(made)}  # type: ignore[arg-type]
 
     @wraps(assign)
     def initialize(self: Any, *values: Any, **parameters: Any) -> None:
         for name in parameters:
-            if name not in made.__dataclass_fields__:  # type: ignore[attr-defined]
-                raise TypeError(_no_parameter(type(self), name))
+            if name not in known:
+                raise TypeError(_no_parameter(type(self), name, known))
         assign(self, *values, **parameters)
 
     made.__init__ = initialize  # type: ignore[method-assign]
     return made
 
 
-def _no_parameter(estimator: type, name: str) -> str:
-    """Return what to say of a name that is no parameter."""
+def _no_parameter(estimator: type, name: str, known: set[str]) -> str:
+    """Return what to say of a name that is none of the parameters that are known."""
     text = f"{estimator.__name__} has no parameter {name!r}"
-    known: Any = estimator.__dataclass_fields__  # type: ignore[attr-defined]
-    near = get_close_matches(name, known, n=1)
+    near = get_close_matches(name, sorted(known), n=1)
     if near:
         return f"{text}: did you mean {near[0]!r}?"
     parameter, instead = _INSTEAD.get(name, ("", ""))

@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from copy import copy
-from dataclasses import field, is_dataclass, replace
+from dataclasses import field, fields, is_dataclass, replace
 from typing import Any, Self
 
 import numpy as np
@@ -153,7 +153,7 @@ class ObjectParameters:
         params = super().get_params(deep)  # type: ignore[misc]
         for name, value in list(params.items()) if deep else ():
             given = _with_parameters(name, value)
-            keys = getattr(given, "__dataclass_fields__", ())
+            keys = [] if given is None else [part.name for part in fields(given)]
             params |= {f"{name}__{key}": getattr(given, key) for key in keys}
         return params
 

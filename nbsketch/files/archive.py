@@ -126,6 +126,10 @@ def write_archive(path: str | Path | BinaryIO, arrays: dict[str, Any]) -> None:
     or to a file that is open.
     """
     if not isinstance(path, str | os.PathLike):
+        if not hasattr(path, "write"):
+            raise TypeError(
+                f"`path` must be a name or an open binary file, got {path!r:.60}"
+            )
         buffer = io.BytesIO()
         _write(buffer, arrays)
         path.write(buffer.getvalue())

@@ -75,6 +75,7 @@ _COLUMN_OUTPUT = 0.55
 # Landmarks of other losses of residuals, at most: factors of Newton steps cost s^3
 # several times, and kinks take more passes.
 _MOST_BY_PASSES = {"smooth": 3500, "kinked": 2500}
+# Rows of each of these landmarks, at least.
 _ROWS_EACH = 3
 _ITERATIVE_SIZE = 500
 _ITERATIVE_WORK = 5e10

@@ -45,8 +45,9 @@ class DataSketch(SizedRecipe):
         n = self._check_rows(n)
         if X is None or kernel is None:
             raise TypeError(self._no_data)
-        if np.shape(X)[0] != n:
-            raise ValueError(f"`X` must have n = {n} rows, got shape {np.shape(X)}")
+        X = validation.check_rows("X", X)
+        if X.shape[0] != n:
+            raise ValueError(f"`X` must have n = {n} rows, got shape {X.shape}")
         return self._draw_from(n, validation.random_generator(rng), X, kernel)
 
     @abstractmethod
@@ -162,7 +163,7 @@ class RPCholeskySketch(DataSketch):
     of a kernel matrix with few entry evaluations", 2022, Algorithm 2.1, in blocks of
     proposals: Epperly, Tropp and Webber, "Embrace rejection: kernel matrix
     approximation by accelerated randomly pivoted Cholesky", 2024. It takes
-    :math:`n s` kernel values, :math:`n s^2` operations and, while it is drawn, 4 n s
+    :math:`n s` kernel values, :math:`n s^2` operations and, while it is drawn, 8 n s
     bytes: if these exceed the memory limit (1e9 without one), landmarks are drawn from
     as many random rows as fit. Rows that add nothing to the span are drawn uniformly
     at the end. Unlike other sketches, :math:`E[S^T S]` is not the identity.
@@ -192,20 +193,23 @@ class RPCholeskySketch(DataSketch):
     ) -> NDArray:
         count = self._count(n)
         rows = np.arange(n) if count == n else rng.choice(n, count, replace=False)
-        K = SymmetricGram(as_kernel(kernel).resolve(X, rng), _taken(X, rows, kernel))
-        pivots = partial_cholesky(K, self.size, rng, one_by_one=True)[1]
+        # In single precision rounding would choose other landmarks.
+        double = np.float64
+        taken = _taken(X, rows, kernel)
+        K = SymmetricGram(as_kernel(kernel).resolve(X, rng), taken, dtype=double)
+        _, pivots = partial_cholesky(K, self.size, rng, dtype=double, one_by_one=True)
         others = np.setdiff1d(np.arange(count), pivots)
         return rows[np.concatenate([pivots, rng.permutation(others)])[: self.size]]
 
     def _count(self, n: int) -> int:
         """Return of how many of n rows the factor fits into memory."""
-        while n > self.size and not fits(4.0 * n * self.size, unasked=_FACTOR_BYTES):
+        while n > self.size and not fits(8.0 * n * self.size, unasked=_FACTOR_BYTES):
             n = max(self.size, n // 2)
         return n
 
 
 def _taken(X: Any, rows: NDArray, kernel: Any) -> Any:
     """Return some rows; of a matrix of kernel values, with their columns."""
-    if len(rows) == np.shape(X)[0]:
+    if len(rows) == X.shape[0]:
         return X
     return X[rows][:, rows] if isinstance(kernel, PrecomputedKernel) else X[rows]

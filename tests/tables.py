@@ -11,5 +11,6 @@ def small_leaves(alone=50, leaf_rows=300):
     context = ExitStack()
     for file in (fit, scales):
         context.enter_context(mock.patch.object(file, "ALONE", alone))
-    context.enter_context(mock.patch.object(fit, "TREE_ROWS", leaf_rows))
+    for name in "TREE_ROWS", "LARGER_ROWS":
+        context.enter_context(mock.patch.object(fit, name, leaf_rows))
     return context

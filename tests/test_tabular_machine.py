@@ -1,6 +1,7 @@
 """Partitions, leaves, base, stack and noise of the predictor for tables."""
 
 from dataclasses import replace
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -8,10 +9,13 @@ import scipy.linalg
 import scipy.optimize
 from numpy.testing import assert_allclose, assert_array_equal
 from reference import laplacian, matern
+from tables import small_leaves
 
 from nbsketch._machine import blas
 from nbsketch.gram import evaluate
 from nbsketch.rows.transform import fit_scaler
+from nbsketch.tabular import fit
+from nbsketch.tabular.fit import fit_machine
 from nbsketch.tabular.leaves import fit_leaf, pooled_error
 from nbsketch.tabular.machine import stack_weights
 from nbsketch.tabular.members import Leaves
@@ -227,6 +231,18 @@ def test_predictions_are_those_of_the_leaf(family):
         mine, index = part.route(new) == i, part.leaf(i)
         desired = exact_fit(family, rows[index], Y[index], tau)(new[mine])
         assert_allclose(actual[mine], desired, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize(("noise", "leaves"), [(0.01, 1), (2.0, 4)])
+def test_leaves_are_larger_where_rows_lower_the_error(noise, leaves):
+    rng = np.random.default_rng(0)
+    rows = rng.uniform(-1, 1, size=(600, 3))
+    Y = np.sin(4 * rows).sum(axis=1, keepdims=True)
+    Y += noise * rng.normal(size=Y.shape)
+    with small_leaves(leaf_rows=150), mock.patch.object(fit, "LARGER_ROWS", 600):
+        machine = fit_machine(Training(rows, Y), rng)[0]
+    trees = [member.tree for member in machine.members if hasattr(member, "tree")]
+    assert trees[0].partition.n_leaves == leaves
 
 
 def test_a_singular_leaf_gets_a_larger_penalty():

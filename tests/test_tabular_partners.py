@@ -8,9 +8,11 @@ from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.dummy import DummyClassifier, DummyRegressor
 from sklearn.linear_model import LinearRegression, LogisticRegression, Ridge
 from sklearn.neighbors import KNeighborsClassifier, KNeighborsRegressor
+from threadpoolctl import threadpool_info, threadpool_limits
 
 import nbsketch
 from nbsketch import TabularKernelClassifier, TabularKernelRegressor
+from nbsketch.tabular import partners
 from nbsketch.tabular.boosting import BoostedTrees, boosting
 from nbsketch.tabular.partners import fit_partner, folds_of, pool_weights, pooled
 from nbsketch.tabular.problem import Training
@@ -37,6 +39,24 @@ def test_left_out_predictions_are_those_of_refits():
         assert_allclose(left_out[fold], model.predict(X[fold]))
         total += model.predict(X) / 5
     assert_allclose(partner.predict(X), total)
+
+
+def test_threads_of_partners_are_those_of_nbsketch(monkeypatch):
+    seen = []
+
+    class Watched(LogisticRegression):
+        def fit(self, X, y):
+            pools = threadpool_info()
+            seen.extend(p["num_threads"] for p in pools if p["user_api"] == "openmp")
+            return super().fit(X, y)
+
+    monkeypatch.setattr(partners, "thread_limit", lambda: 1)
+    rows = np.arange(20.0)[:, None]
+    classes = np.arange(20)[:, None] % 2
+    folds = [np.arange(10)]
+    with threadpool_limits(3, user_api="openmp"):
+        fit_partner(Watched(), Training(rows, classes), folds, 2)
+    assert set(seen) == {1}
 
 
 def test_folds_are_whole_blocks_and_stratified():

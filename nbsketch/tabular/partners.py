@@ -20,7 +20,9 @@ from numpy.typing import NDArray
 from scipy.special import log_softmax
 from sklearn.base import clone, is_classifier, is_regressor
 from sklearn.utils.validation import has_fit_parameter
+from threadpoolctl import threadpool_limits
 
+from nbsketch._jit.threads import thread_limit
 from nbsketch._report.progress import seconds_left
 from nbsketch.tabular.calibration import least_log_loss
 from nbsketch.tabular.problem import Training
@@ -118,9 +120,11 @@ def fit_partner(
             break
         kept = np.setdiff1d(np.arange(len(Y)), fold)
         fits.append([])
-        for y in Y.T:
-            options = _options(estimator, rows, y, weights, kept, fold)
-            fits[-1].append(clone(estimator).fit(rows[kept], y[kept], **options))
+        # Threads of OpenMP, as many as processors otherwise, wait for each other.
+        with threadpool_limits(thread_limit(), user_api="openmp"):
+            for y in Y.T:
+                options = _options(estimator, rows, y, weights, kept, fold)
+                fits[-1].append(clone(estimator).fit(rows[kept], y[kept], **options))
         left_out[fold] = Partner(fits[-1:], classes).predict(rows[fold])
         if np.isfinite(before):
             longest = max(longest, before - seconds_left())

@@ -167,6 +167,19 @@ def left_out_error(
     return partial(pooled_error, pairs)
 
 
+def ratio_of_halves(data: Training, scales: Scales, rng: np.random.Generator) -> float:
+    """Return the ratio of the left-out errors of a leaf and of its two halves.
+
+    It tells how much the error falls if leaves have twice the rows.
+    """
+    tree = grow(data.rows, scales.inverse, _PENALTY_ROWS, rng)
+    leaf = data.take(tree.leaf(int(rng.integers(tree.n_leaves))))
+    halves = grow(leaf.rows, scales.inverse, -(-len(leaf.Y) // 2), rng).leaves()
+    whole = left_out_error(leaf, scales, [np.arange(len(leaf.Y))])(scales.tau)
+    squares = left_out_error(leaf, scales, halves)(scales.tau)
+    return float(np.sqrt(whole / squares)) if np.isfinite(squares) and squares else 1.0
+
+
 def best_penalty(data: Training, scales: Scales, leaves: Iterable[NDArray]) -> Scales:
     """Return the scales with the penalty of the least `left_out_error`.
 

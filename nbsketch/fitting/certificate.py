@@ -154,14 +154,14 @@ class FittedCertificate:
     ) -> FeatureSolution:
         """Return a solution on whitened columns in terms of them, certified.
 
-        The minimum without the nugget is lower by its penalty, about.
+        The minimum without the nugget is lower by half of what that hides.
         """
         coef = design.of_columns(solution.coef)
         expanded = solution._replace(coef=coef, rank=len(coef))
         if not solution.objective > 0:
             return self._raised(expanded, 0.0)
         lost = self._lost(expanded) + self._lost_to_features(solution, expanded, design)
-        nugget = solution.alpha * design.penalty_of_nugget(solution.coef)
+        nugget = solution.alpha / 2 * design.lost_to_nugget(solution.coef)
         return self._raised(expanded, lost + nugget / solution.objective)
 
     def of_rows(self, solution: FeatureSolution) -> FeatureSolution:

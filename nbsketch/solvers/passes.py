@@ -35,6 +35,9 @@ from nbsketch.solvers._newton.smooth import SmoothSearch
 from nbsketch.solvers.design import Design
 from nbsketch.solvers.solution import State
 
+# Terms of what the nugget hides, and the least decay of those that follow.
+_TERMS = 8
+_LEAST_DECAY = 1e-2
 # Least mean curvature that determines an intercept.
 _LEAST_MASS = 1e-12
 # First sigma over the spread of targets: their residuals are within the bounds.
@@ -135,9 +138,21 @@ class LandmarkDesign(WhitenedColumns):
         n = self.shape[0]
         return square / n, root / n**0.5
 
-    def penalty_of_nugget(self, W: NDArray) -> float:
-        """Return the share of the nugget in ``|W|^2``."""
-        return self.nugget * float(np.square(self.of_columns(W)).sum())
+    def lost_to_nugget(self, W: NDArray) -> float:
+        """Return how much smaller ``|W|^2`` would be about, without the nugget.
+
+        For the dual point of W it is ``delta g^T (C + delta I) C^{-1} g``, C = S K S^T,
+        of the coefficients g: a series of ``delta^k g^T (C + delta I)^{1 - k} g``,
+        whose ratios rise. Its end is that of a geometric one.
+        """
+        root = self.nugget**0.5
+        terms: list[float] = []
+        V = W
+        for k in range(_TERMS):
+            V = root * solve_upper(self.upper, np.asfortranarray(V), k % 2)
+            terms.append(float(np.square(V).sum()))
+        ratio = terms[-1] / terms[-2] if terms[-2] > 0 else 0.0
+        return sum(terms) + terms[-1] * ratio / max(1.0 - ratio, _LEAST_DECAY)
 
 
 class PassesSearch(SmoothSearch):

@@ -373,3 +373,30 @@ def test_constant_targets_need_no_step():
     solution = solve_dual(np.eye(5), np.full(5, 3.0), "pinball", 1.0)
     assert solution.converged and solution.n_iter == 0
     assert_allclose(solution.intercept, 3.0)
+
+
+@pytest.mark.parametrize(
+    "loss", [HingeLoss(), EpsilonInsensitiveLoss(0.2), LogisticLoss()]
+)
+def test_best_intercepts_take_few_evaluations(loss, monkeypatch):
+    rng = np.random.default_rng(0)
+    y = np.where(rng.random(300) < 0.3, 1.0, -1.0)
+    rows = row_loss(loss, y)
+    problem = DualProblem(
+        y=y, weights=np.ones(300), rows=rows, alpha=1.0, fit_intercept=True
+    )
+    res = y - 0.5 * rng.normal(size=300)
+    evaluations = []
+    slopes = type(rows).slopes
+
+    def counted(self, *args):
+        evaluations.append(args[0])
+        return slopes(self, *args)
+
+    monkeypatch.setattr(type(rows), "slopes", counted)
+    (b,) = problem.intercept(res, np.zeros(1))
+    assert len(evaluations) <= 35
+    constants = np.append(res - rows.eps, np.linspace(-2, 2, 501))
+    assert rows.values(res - b).sum() <= 1e-12 + min(
+        rows.values(res - constant).sum() for constant in constants
+    )

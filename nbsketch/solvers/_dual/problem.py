@@ -12,11 +12,13 @@ terms: no inverse of K is in it.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.optimize import brentq
 
 from nbsketch.solvers._certified.problem import Certificate, balance, loss_sums
 from nbsketch.solvers.row_loss import RowLoss
@@ -25,6 +27,8 @@ from nbsketch.solvers.row_loss import RowLoss
 _FLAT = 1e-10
 # Losses below this share of the largest one are rounding, and do not count as typical.
 _NOTHING = 1e-9
+# Accuracy of an intercept, over the width of what brackets it.
+_ROOT = 1e-12
 
 
 class Point(NamedTuple):
@@ -127,6 +131,10 @@ class DualProblem:
         def slope(b: float) -> float:
             return self.rows.slopes(b, res, *smoothed)[0]
 
+        if sigma == 0 and self.rows.has_kinks and self.rows.gam == 0:
+            kinks = np.sort(np.concatenate([res - self.rows.eps, res + self.rows.eps]))
+            between = (kinks[:-1] + kinks[1:]) / 2
+            return float(kinks[bisect_left(between, 0.0, key=slope)])
         return _root(slope, start, 1e-3 * (1e-300 + float(np.abs(res - start).mean())))
 
     def certify(
@@ -161,7 +169,7 @@ class DualProblem:
 
 
 def _root(slope: Any, start: float, width: float) -> float:
-    """Return where a nondecreasing function changes its sign, by bisection."""
+    """Return where a nondecreasing function changes its sign, by Brent's method."""
     low = start - width
     high = start + width
     while slope(low) > 0 and width < 1e300:
@@ -172,12 +180,5 @@ def _root(slope: Any, start: float, width: float) -> float:
         low = high
         width = 4 * width
         high += width
-    for _ in range(60):
-        middle = (low + high) / 2
-        if not low < middle < high:
-            break
-        if slope(middle) > 0:
-            high = middle
-        else:
-            low = middle
-    return high
+    rises = slope(low) <= 0 <= slope(high)
+    return float(brentq(slope, low, high, xtol=_ROOT * width)) if rises else high

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from copy import copy
 from dataclasses import field, fields, is_dataclass, replace
+from functools import partial
 from typing import Any, Self
 
 import numpy as np
@@ -21,7 +22,7 @@ from sklearn.base import (
     is_classifier,
 )
 from sklearn.exceptions import DataConversionWarning
-from sklearn.metrics import accuracy_score, r2_score
+from sklearn.metrics import accuracy_score, d2_tweedie_score, r2_score
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_array, check_is_fitted
 
@@ -44,6 +45,10 @@ from nbsketch.rows.splits import folds_of_kept, merges_copies, warn_of_divided_c
 from nbsketch.rows.transform import transform_rows
 from nbsketch.solvers.left_out import Fold
 
+# The deviance of fewer targets is not explained: scikit-learn warns.
+_LEAST_SCORED = 2
+# Relative error of means of equal targets that is rounding.
+_ROUNDING = 1e-9
 # How targets of a regression are checked.
 NUMBERS = {"multi_output": True, "y_numeric": True}
 # Rows that are predicted at a time.
@@ -93,6 +98,13 @@ class ResidualLoss(MultiOutputMixin):
         tags.target_tags.multi_output = loss.is_radial and not is_monotone
         return tags
 
+    @property
+    def _metric(self) -> Callable[..., float]:
+        loss = as_loss(self.loss)
+        if isinstance(loss, LogLinkLoss):
+            return partial(_explained_deviance, power=loss.power)
+        return super()._metric
+
 
 class ClassifierScore(ClassifierMixin):
     """Mixin of classifiers whose data may be Dask collections."""
@@ -128,6 +140,18 @@ def score_of(model: Any, metric: Callable, X: Any, y: Any, weights: Any) -> floa
     y, predictions, weights = inputs.predicted(model, X, y, weights)
     with validation.explaining({"y": y, "sample_weight": weights}, text_in=("y",)):
         return metric(y, predictions, sample_weight=weights)
+
+
+def _explained_deviance(
+    y: NDArray, predictions: NDArray, sample_weight: NDArray | None, power: float
+) -> float:
+    """Return D2; of equal targets 1 if they are predicted and else 0, as R2 is."""
+    used = slice(None) if sample_weight is None else np.asarray(sample_weight) > 0
+    counted, found = (np.ravel(values)[used] for values in (y, predictions))
+    if len(counted) < _LEAST_SCORED or np.ptp(counted) > 0:
+        args = {"sample_weight": sample_weight, "power": power}
+        return d2_tweedie_score(y, predictions, **args)
+    return float(np.allclose(found, counted[0], rtol=_ROUNDING, atol=0.0))
 
 
 def _flattened(y: NDArray) -> NDArray:

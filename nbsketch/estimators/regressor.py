@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from typing import Any, Literal, Self, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.metrics import d2_tweedie_score
 
 from nbsketch._report.validation import declares_parameters
 from nbsketch.estimators import _base, posterior
@@ -19,16 +16,12 @@ from nbsketch.fitting.objective import FeatureSolution, Problem
 from nbsketch.fitting.objectives import regression_objective
 from nbsketch.fitting.plan import Plan
 from nbsketch.fitting.sketched import SketchedData
-from nbsketch.losses import LogLinkLoss, SquareLoss, as_loss
+from nbsketch.losses import SquareLoss, as_loss
 from nbsketch.rows.inputs import is_dask, is_pairwise, row_by_row, rowwise
 from nbsketch.rows.outliers import drawn_rows, outlier_warning, suspect_targets
 from nbsketch.rows.partitions import PartitionedRows
 from nbsketch.rows.transform import transform_rows
 
-# The deviance of fewer targets is not explained: scikit-learn warns.
-_LEAST_SCORED = 2
-# Relative error of means of equal targets that is rounding.
-_ROUNDING = 1e-9
 # Rows of Dask arrays that are brought to this process to tell gross errors.
 _MOST_GATHERED = 400
 
@@ -316,22 +309,3 @@ class SketchedKernelRegressor(
         rows = self._check_training(X, y, sample_weight, **_base.NUMBERS, reset=False)
         self.posterior_ = posterior.fit_posterior(self, rows)
         return self
-
-    @property
-    def _metric(self) -> Callable[..., float]:
-        loss = as_loss(self.loss)
-        if isinstance(loss, LogLinkLoss):
-            return partial(_explained_deviance, power=loss.power)
-        return super()._metric
-
-
-def _explained_deviance(
-    y: NDArray, predictions: NDArray, sample_weight: NDArray | None, power: float
-) -> float:
-    """Return D2; of equal targets 1 if they are predicted and else 0, as R2 is."""
-    used = slice(None) if sample_weight is None else np.asarray(sample_weight) > 0
-    counted, found = (np.ravel(values)[used] for values in (y, predictions))
-    if len(counted) < _LEAST_SCORED or np.ptp(counted) > 0:
-        args = {"sample_weight": sample_weight, "power": power}
-        return d2_tweedie_score(y, predictions, **args)
-    return float(np.allclose(found, counted[0], rtol=_ROUNDING, atol=0.0))

@@ -406,6 +406,7 @@ STATES: dict[str, dict[str, Rule]] = {
     "TabularKernelRegressor": {
         **_TABULAR,
         "_single": of(bool),
+        "loss_?": plain(lambda name, value: as_loss(value)),
         "loo_error_": _errors,
         "noise_": of("Noise"),
     },

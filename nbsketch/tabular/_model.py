@@ -27,6 +27,7 @@ from nbsketch._report.validation import (
 )
 from nbsketch.files import SaveMixin
 from nbsketch.fitting.callbacks import CallbackSupportMixin, watched_fit
+from nbsketch.losses import Loss
 from nbsketch.rows.copies import merged
 from nbsketch.rows.inputs import TrainingRows, loaded
 from nbsketch.rows.outliers import outlier_warning
@@ -39,7 +40,7 @@ from nbsketch.rows.splits import (
 )
 from nbsketch.tabular.boosting import BoostedTrees, boosting
 from nbsketch.tabular.columns import Table, fit_table
-from nbsketch.tabular.fit import LeftOutRows, fit_machine
+from nbsketch.tabular.fit import SQUARE, LeftOutRows, fit_machine
 from nbsketch.tabular.noise import Suspects
 from nbsketch.tabular.partners import Partner, check_partners, fit_partner, folds_of
 from nbsketch.tabular.problem import Points, Training
@@ -177,11 +178,13 @@ class TabularModel(SaveMixin, CallbackSupportMixin, BaseEstimator):
         rng: np.random.Generator,
         *,
         classes: NDArray | None = None,
+        loss: Loss | None = SQUARE,
     ) -> tuple[LeftOutRows, list[NDArray]]:
         """Fit the machine and its partners to encoded rows and targets (n, d).
 
-        `classes`: the class of each row, for classification. Also return the left-out
-        predictions of the partners, at the rows of those of the machine.
+        `classes`: the class of each row, for classification. `loss`: see `fit_machine`.
+        Also return the left-out predictions of the partners, at the rows of those of
+        the machine.
         """
         partners = check_partners(self.partners, classes is not None)
         n = len(data.Y)
@@ -190,7 +193,7 @@ class TabularModel(SaveMixin, CallbackSupportMixin, BaseEstimator):
                 f"`X` must have at least 2 rows of positive weight, got n_samples={n}"
             )
         before = seconds_left()
-        machine, left_out = fit_machine(data, rng, robust=classes is None)
+        machine, left_out = fit_machine(data, rng, robust=classes is None, loss=loss)
         left = seconds_left()
         if left_out.order is not None and left_out.order.is_contradicted:
             warnings.warn(dependent_rows(left_out.order, classes), stacklevel=4)

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from nbsketch._machine.blas import one_thread
 from nbsketch._report.progress import is_asked, is_watched, report, seconds_left
+from nbsketch.losses import EpsilonInsensitiveLoss, Loss, PinballLoss, SquareLoss
 from nbsketch.rows.transform import fit_scaler
 from nbsketch.solvers.left_out import OrderEffect
 from nbsketch.tabular.machine import Machine, stack_weights
@@ -23,6 +24,15 @@ from nbsketch.tabular.scales import (
     learn_scales,
     preprocessed,
     ratio_of_halves,
+)
+from nbsketch.tabular.working import (
+    WorkingLoss,
+    gross_errors_of_any_share,
+    is_robust,
+    reweighted,
+    stacked,
+    start,
+    working_loss,
 )
 from nbsketch.tuning.descent import Budget
 from nbsketch.tuning.rows import Rows, moments_of
@@ -49,8 +59,7 @@ _LEAST_ROWS = 50
 _ITERATIONS = 10**6
 # Share of a limited time that searches may take.
 _SEARCHED = 0.5
-# Predictions leave the range of the targets by at most this share of it.
-_MARGIN = 0.1
+SQUARE: Loss = SquareLoss()
 # Extreme targets of less weight together, in mean rows, do not set these limits.
 _LEAST_WEIGHT = 1e-6
 
@@ -63,13 +72,15 @@ class LeftOutRows(NamedTuple):
     drawn : ndarray of int of shape (m,)
         Training rows they belong to.
     residual : ndarray of shape (m, d)
-        Residuals, in units of the targets.
+        Residuals, in units of the targets, or of their link.
     weights : ndarray of shape (m,) or None
         Weights of these rows.
     kept : ndarray of int
         Rows without gross errors.
     order : OrderEffect or None
         Errors of leaving blocks of rows out. None: blocks were left out in the fit.
+    work : WorkingLoss
+        The loss at the targets of `drawn`.
     suspects : Suspects
         Rows that look like gross errors.
     """
@@ -79,72 +90,119 @@ class LeftOutRows(NamedTuple):
     weights: NDArray | None
     kept: NDArray
     order: OrderEffect | None
+    work: WorkingLoss
     suspects: Suspects = Suspects(np.empty(0, dtype=np.intp))
+
+    @property
+    def scores(self) -> NDArray:
+        """Left-out scores, (m, d)."""
+        return self.work.targets - self.residual
 
 
 def fit_machine(
-    data: Training, rng: np.random.Generator, *, robust: bool = False
+    data: Training,
+    rng: np.random.Generator,
+    *,
+    robust: bool = False,
+    loss: Loss | None = SQUARE,
 ) -> tuple[Machine, LeftOutRows]:
     """Fit encoded rows (n, q) and targets (n, d).
 
     Weights have mean one, labels are blocks of rows that are left out together.
-    `robust`: rows with gross errors in the targets are not used. The result does not
-    depend on the number of threads: leaves are solved side by side, and BLAS has one
-    thread.
+    `robust`: rows with gross errors in the targets are not used. `loss`: None is
+    Huber's loss, with the threshold that the data say. The result does not depend on
+    the number of threads: leaves are solved side by side, and BLAS has one thread.
     """
     with one_thread():
         every = kept = np.arange(len(data.Y))
         suspects = Suspects(every[:0])
         scaler = fit_scaler(data.rows, "both", rng, weights=data.weights)
+        if loss is not None:
+            data = data._replace(Y=loss.link(data.Y))
         rows = data.tuned_rows(scaler)
         if robust and len(kept) >= _LEAST_ROWS:
-            suspects = gross_errors(replace(rows, Y=data.Y), rng)
+            suspects = _gross_errors(replace(rows, Y=data.Y), loss, rng)
         if len(suspects.rows) and not suspects.reason:
             kept = np.delete(every, suspects.rows)
             data = data.take(kept)
             if data.weights is not None:
                 data = data._replace(weights=data.weights / data.weights.mean())
             rows = data.tuned_rows(scaler)
+        targets = data.Y
+        if isinstance(loss, PinballLoss):  # the law of errors around medians
+            loss = EpsilonInsensitiveLoss(0.0)
+        if loss != SQUARE:
+            data = data._replace(Y=start(replace(rows, Y=targets), loss))
+            rows = data.tuned_rows(scaler)
         seconds = _SEARCHED * seconds_left()
         budget = Budget(_ITERATIONS, seconds, _report if is_watched() else None)
-        machine, left_out = _fit(rows, data.Y, rng, budget)
+        machine, left_out = _fit(rows, data.Y, targets, loss, rng, budget)
     drawn = kept[left_out.drawn]
     return machine, left_out._replace(drawn=drawn, kept=kept, suspects=suspects)
 
 
+def _gross_errors(rows: Rows, loss: Loss | None, rng: np.random.Generator) -> Suspects:
+    """Return the rows that look like gross errors: of a robust loss any share."""
+    if loss == SQUARE:
+        return gross_errors(rows, rng)
+    if loss is None or is_robust(loss):
+        return gross_errors_of_any_share(rows)
+    return Suspects(rows.kept[:0])
+
+
 def _fit(
-    rows: Rows, Y: NDArray, rng: np.random.Generator, budget: Budget
+    rows: Rows,
+    Y: NDArray,
+    targets: NDArray,
+    loss: Loss | None,
+    rng: np.random.Generator,
+    budget: Budget,
 ) -> tuple[Machine, LeftOutRows]:
+    """Fit responses Y, and from these `targets` if the loss is not the square loss."""
     scaler, scales = learn_scales(rows, rng, budget)
     center, spread = moments_of(Y, rows.weights)
+    spread = np.where(np.isfinite(spread), spread, 1.0)
     data = preprocessed(replace(rows, scaler=scaler))
     used = _affordable(data, scales, rng)
     data = data.take(used)
     is_alone = len(used) <= ALONE
+    weights = data.weights
+    ends = np.stack(limits(targets, rows.weights))
+    work = working_loss(loss, targets[used], weights, ends)
+    if loss != SQUARE:
+        largest = len(used) if is_alone else TREE_ROWS
+        units = center, spread
+        work, data, scales = reweighted(data, work, scales, largest, units, rng)
     fit = _alone if is_alone else _on_base
     members, residuals, index = fit(data, scales, rng)
-    weights = at_rows(data.weights, index)
-    tolerance = _SPARED if rows.is_noisy and not is_alone else 0.0
-    stack = stack_weights(np.stack(residuals), weights, tolerance)
+    work = work.take(index)
+    weights = at_rows(weights, index)
+    if loss == SQUARE:
+        tolerance = _SPARED if rows.is_noisy and not is_alone else 0.0
+        stack = stack_weights(np.stack(residuals), weights, tolerance)
+    else:
+        scores = center + spread * (data.Y[index] - np.stack(residuals))
+        stack = stacked(work, scores)
     kept = stack > 0
     kept[0] = True  # its length scales are those of the machine
-    low, high = limits(Y, rows.weights)
-    margin = _MARGIN * (high - low)
     machine = Machine(
         scaler=scaler,
         low=rows.X.min(axis=0),
         high=rows.X.max(axis=0),
         center=center,
-        spread=np.where(np.isfinite(spread), spread, 1.0),
-        y_low=low - margin,
-        y_high=high + margin,
+        spread=spread,
+        y_low=work.low,
+        y_high=work.high,
         rows=data.rows,
         members=tuple(members[k] for k in np.flatnonzero(kept)),
         weights=stack[kept],
     )
     residual = machine.spread * np.einsum("k,kmd->md", stack, residuals)
+    if loss != SQUARE:
+        fitted = np.einsum("k,kmd->md", stack, scores)
+        residual = work.targets - machine.clipped(fitted)
     order = None if data.labels is not None else table_order(machine.scales, data)
-    return machine, LeftOutRows(used[index], residual, weights, rows.kept, order)
+    return machine, LeftOutRows(used[index], residual, weights, rows.kept, order, work)
 
 
 def limits(Y: NDArray, weights: NDArray | None) -> tuple[NDArray, NDArray]:

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import MultiOutputMixin
 from sklearn.utils.validation import check_array, check_is_fitted
 
 from nbsketch._machine.blas import one_thread
@@ -20,19 +19,23 @@ from nbsketch._report.validation import (
     declares_parameters,
     explaining,
 )
-from nbsketch.estimators._base import RegressorScore
+from nbsketch.estimators._base import ObjectParameters, RegressorScore, ResidualLoss
+from nbsketch.losses import LogLinkLoss, Loss, PinballLoss, as_loss
 from nbsketch.outputs import check_levels
 from nbsketch.rows.inputs import check_weights, rowwise, table_by_row
 from nbsketch.tabular._model import TabularModel, without_effort
-from nbsketch.tabular.fit import LeftOutRows
+from nbsketch.tabular.fit import SQUARE, LeftOutRows
 from nbsketch.tabular.machine import stack_weights
 from nbsketch.tabular.noise import Suspects, errors_beside, expected_error, fit_noise
-from nbsketch.tabular.problem import Points, Training
+from nbsketch.tabular.problem import Points, Training, at_rows
+from nbsketch.tabular.working import WorkingLoss, losses_of, stacked
 
 
 @without_effort
 @declares_parameters
-class TabularKernelRegressor(MultiOutputMixin, RegressorScore, TabularModel):
+class TabularKernelRegressor(
+    ResidualLoss, RegressorScore, ObjectParameters, TabularModel
+):
     r"""Kernel regression for tables, with nothing to choose.
 
     A stack of kernels with learned length scales, Matern 3/2, the product Laplacian
@@ -48,6 +51,14 @@ class TabularKernelRegressor(MultiOutputMixin, RegressorScore, TabularModel):
 
     Parameters
     ----------
+    loss : str or Loss, default="square"
+        Loss of predictions, by which members are fitted and stacked: "square", "huber",
+        "absolute_error" (medians), "quantile" (with its level: ``PinballLoss(0.9)``),
+        "poisson", "gamma" (means; for unequal exposure pass rates, and the exposure as
+        `sample_weight`), another name or object of `nbsketch.losses`, in the units of
+        the targets. "huber" without a number: the threshold is 1.345 robust standard
+        deviations of the left-out errors. Several outputs: "square", "huber",
+        "absolute_error" and other losses of norms.
     partners : "auto", list of regressors or None, default=None
         Estimators of scikit-learn that join the stack by their predictions of five
         folds. They take the encoded rows. A model with a list of partners cannot be
@@ -78,13 +89,16 @@ class TabularKernelRegressor(MultiOutputMixin, RegressorScore, TabularModel):
     feature_relevance_ : ndarray of shape (p,)
         Relevance of each feature of `columns_`: inverse length scales, averaged over
         the members by their weights, relative to the largest.
+    loss_ : Loss
+        The loss.
     loo_error_ : float or ndarray of shape (d,)
         Root mean squared error expected on new rows: that of left-out rows, which is
-        about 8 % too small on few rows.
+        about 8 % too small on few rows. Losses other than the square: their mean.
     n_outliers_ : int
         Number of training rows that were not used: gross errors in the targets, beyond
         12 robust local standard deviations from a small model, at most 5 %. An
-        `OutlierWarning` says so.
+        `OutlierWarning` says so. Of even losses of bounded slope ("huber",
+        "absolute_error"): any share, beyond a gap of the residuals. Of other losses: 0.
     outliers_ : ndarray of int
         Their indices among the rows given to `fit`.
     suspects_ : ndarray of int
@@ -113,6 +127,11 @@ class TabularKernelRegressor(MultiOutputMixin, RegressorScore, TabularModel):
     leaves. They stay within the range of the training targets, widened by a tenth, and
     features are clipped to their training range: the model does not extrapolate.
 
+    Other losses than the square are fitted by least squares with working weights and
+    responses at the left-out scores, repeated until the left-out loss is steady. Length
+    scales are those of the square loss, of targets without extremes, or of logarithms.
+    A quantile is that of the law of the errors around the medians.
+
     Examples
     --------
     >>> import numpy as np
@@ -123,6 +142,10 @@ class TabularKernelRegressor(MultiOutputMixin, RegressorScore, TabularModel):
     >>> model.predict([[0.5, 0.0], [1.5, 0.0]]).round(2).tolist()
     [0.48, 1.0]
     """
+
+    loss: Any = "square"
+
+    loss_ = SQUARE  # of models of older files
 
     def _checked(
         self, X: Any, y: Any, sample_weight: Any
@@ -136,28 +159,57 @@ class TabularKernelRegressor(MultiOutputMixin, RegressorScore, TabularModel):
         check_magnitude("y", targets)
         check_spread("y", targets)
         self._single = targets.ndim == 1
+        _check_loss(as_loss(self.loss), targets)
         return targets.reshape(len(targets), -1), check_weights(sample_weight, X)
 
     def _fit(self, data: Training, rng: np.random.Generator) -> Suspects:
-        left_out, values = self._fit_rows(data, rng)
+        self.loss_ = as_loss(self.loss)
+        is_adaptive = self.loss == "huber"
+        loss = None if is_adaptive else self.loss_
+        left_out, values = self._fit_rows(data, rng, loss=loss)
+        if is_adaptive:
+            self.loss_ = left_out.work.loss or self.loss_  # with a threshold
         drawn = left_out.drawn
         weights = left_out.weights
-        residual = self._stack_partners(left_out, data.Y[drawn], values)
-        error = expected_error(residual, weights)
-        self.loo_error_ = float(error[0]) if self._single else error
+        Y = data.Y[drawn]
+        residual = self._stack_partners(left_out, Y, values)
         machine = self.machine_
         with one_thread():
             at = machine.prepare(data.rows[drawn]).rows
             self.noise_ = fit_noise(machine.scales, at, residual, weights, rng)
-            if len(left_out.suspects.rows):
+            error = self._expected_error(at, Y, residual, weights)
+            self.loo_error_ = float(error[0]) if self._single else error
+            if len(left_out.suspects.rows) or self.loss_ != SQUARE:
                 return left_out.suspects
-            Y = data.Y[drawn]
             suspects = errors_beside(machine.scales, at, Y, residual, weights)
         return suspects._replace(rows=drawn[suspects.rows])
+
+    def _expected_error(
+        self, at: NDArray, Y: NDArray, residual: NDArray, weights: NDArray | None
+    ) -> NDArray:
+        """Return the error (d,), or the mean loss, of left-out residuals (m, d)."""
+        loss = self.loss_
+        if loss == SQUARE:
+            return expected_error(residual, weights)
+        left_out = np.isfinite(residual).all(axis=1)
+        Y = Y[left_out]
+        residual = residual[left_out]
+        if isinstance(loss, PinballLoss):
+            shift = self.noise_.quantiles(np.array([loss.quantile]))
+            residual = residual - self.noise_.sigma(at[left_out]) * shift
+        scores = Y - residual
+        if isinstance(loss, LogLinkLoss):
+            Y = loss.link(Y)
+            scores = np.log(scores)
+        losses = losses_of(loss, Y, scores)
+        mean = np.average(losses, weights=at_rows(weights, left_out))
+        return np.full(residual.shape[1], mean)
 
     @rowwise(table_by_row)
     def predict(self, X: Any) -> NDArray:
         """Return the predictions of the rows of X, of shape (n,) or (n, d)."""
+        if isinstance(self.loss_, PinballLoss):
+            return self.predict_quantiles(X, self.loss_.quantile)[..., 0]
         values = self._values(self._points(X))
         return values[:, 0] if self._single else values
 
@@ -209,6 +261,8 @@ class TabularKernelRegressor(MultiOutputMixin, RegressorScore, TabularModel):
         values = as_values(y, center.shape[: 1 if self._single else 2])
         values = values[:, None] if self._single else values
         levels = self.noise_.levels((values - center[:, :, None]) / sigma[:, :, None])
+        if isinstance(self.loss_, LogLinkLoss):
+            levels = np.where(values < 0, 0.0, levels)
         return levels[:, 0] if self._single else levels
 
     @rowwise(table_by_row)
@@ -243,6 +297,9 @@ class TabularKernelRegressor(MultiOutputMixin, RegressorScore, TabularModel):
     ) -> NDArray:
         """Set the weights of partners; return the left-out residuals of the stack."""
         machine = self.machine_
+        if self.loss_ != SQUARE:
+            scores = [left_out.scores, *map(self._scores, values)]
+            return self._stack_scores(left_out.work, Y, np.stack(scores))
         if not values:
             return left_out.residual
         errors = [Y - machine.clipped(part) for part in values]
@@ -251,14 +308,25 @@ class TabularKernelRegressor(MultiOutputMixin, RegressorScore, TabularModel):
         self.partner_weights_ = stack[1:]
         return np.einsum("k,kmd->md", stack, residuals)
 
+    def _stack_scores(self, work: WorkingLoss, Y: NDArray, scores: NDArray) -> NDArray:
+        """Return the residuals of a stack of left-out scores (k, m, d) for the loss."""
+        stack = stacked(work, scores) if len(scores) > 1 else np.ones(1)
+        self.partner_weights_ = stack[1:]
+        return Y - self.loss_.mean(np.einsum("k,kmd->md", stack, scores))
+
+    def _scores(self, values: NDArray) -> NDArray:
+        """Return predictions of a partner on the scale of the scores, within limits."""
+        if isinstance(self.loss_, LogLinkLoss):
+            values = np.log(np.maximum(values, np.finfo(float).tiny))
+        return self.machine_.clipped(values)
+
     def _values(self, points: Points) -> NDArray:
         """Return the predictions of the machine and its partners, (n, d)."""
-        machine = self.machine_
-        out = machine.predict(points) * (1 - self.partner_weights_.sum())
+        out = self.machine_.predict(points) * (1 - self.partner_weights_.sum())
         pairs = zip(self.partner_weights_, self.partners_, strict=True)
         for weight, partner in pairs:
-            out += weight * machine.clipped(partner.predict(points.encoded))
-        return out
+            out += weight * self._scores(partner.predict(points.encoded))
+        return self.loss_.mean(out)
 
     def _law(self, X: Any) -> tuple[NDArray, NDArray]:
         """Return predictions and local scales of errors, (n, d) each."""
@@ -271,6 +339,8 @@ class TabularKernelRegressor(MultiOutputMixin, RegressorScore, TabularModel):
         """Return predictions plus local scales times scores (levels, d)."""
         center, sigma = self._law(X)
         out = center[:, :, None] + sigma[:, :, None] * scores.T
+        if isinstance(self.loss_, LogLinkLoss):
+            out = np.maximum(out, 0.0)
         return out[:, 0] if self._single else out
 
     def _entries(self) -> Iterator[tuple[str, str]]:
@@ -279,4 +349,20 @@ class TabularKernelRegressor(MultiOutputMixin, RegressorScore, TabularModel):
         listed = ", ".join(f"{error:.4g}" for error in errors[:5])
         more = ", ..." if len(errors) > 5 else ""
         clean = " without gross errors" if self.n_outliers_ else ""
-        yield "expected", f"root mean squared error {listed}{more} on new rows{clean}"
+        name = "root mean squared error" if self.loss_ == SQUARE else f"{self.loss_}"
+        yield "expected", f"{name} {listed}{more} on new rows{clean}"
+
+
+def _check_loss(loss: Loss, targets: NDArray) -> None:
+    """Raise an error unless a loss is one of residuals that takes the targets."""
+    if loss.is_classification:
+        raise ValueError(
+            f"`loss` must be a loss of residuals, got {loss!r}: use "
+            "TabularKernelClassifier for classes"
+        )
+    if isinstance(loss, LogLinkLoss):
+        loss.link(targets)
+    else:
+        loss.check_solvable()
+    if targets.shape[1:] > (1,):
+        loss.check_radial()

@@ -1,0 +1,308 @@
+r"""Losses by weighted least squares: working responses and working weights.
+
+At scores f, a loss of residuals r = y - f is replaced by :math:`h r^2 / 2` with
+:math:`h = \psi'(r) / r`, and one of a mean :math:`\mu = e^f` by the square of
+:math:`f + (y - \mu) / \mu` minus the score, with :math:`h = \mu^{2 - p}` for the power
+p of the variance (McCullagh and Nelder, Generalized Linear Models, 1989). Scores are
+left-out ones: the weight of a row does not depend on how closely it was fitted.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nbsketch._expansion import projection
+from nbsketch._jit.tuning import FAMILIES
+from nbsketch._report.progress import is_stopped
+from nbsketch.gram import evaluate
+from nbsketch.losses import HuberLoss, LogLinkLoss, Loss
+from nbsketch.rows.outliers import NORMAL, medians, robust_residuals, suspect_targets
+from nbsketch.tabular.leaves import fit_leaf
+from nbsketch.tabular.machine import stack_weights
+from nbsketch.tabular.members import fit_on_tree
+from nbsketch.tabular.noise import Suspects
+from nbsketch.tabular.problem import Points, Training, at_rows
+from nbsketch.tabular.scales import SMOOTH, Scales, best_penalty
+from nbsketch.tabular.trees import grow
+from nbsketch.tuning.rows import Rows
+from nbsketch.tuning.search import isotropic_start
+
+# Huber's threshold in robust standard deviations: 95 % of the efficiency of the square
+# loss for Gaussian errors (Huber, Robust Statistics, 1981).
+_EFFICIENT = 1.345
+# Residuals below this share of their median size weigh as one of it.
+_LEAST = 0.1
+# Working weights are at least this share of the largest.
+_LEAST_WEIGHT = 1e-6
+# Refits of a member end at so many, or when its left-out loss falls by a smaller share.
+_PASSES = 6
+_STEADY = 2e-3
+# Passes for the weights of the stack, which need no refit.
+_STACKED = 5
+# Rows of the leaf that chooses penalties.
+_PENALTY_ROWS = 800
+# Rows of a robust regression, and its landmarks.
+_ROWS = 1000
+_LANDMARKS = 100
+# Length scales are learned on residuals of at most so many robust deviations.
+_WINSORIZED = 3.0
+# Targets are cut off at so many deviations for the first length scale.
+_CLIP = 5.0
+# Predictions leave the range of the targets by at most this share of it.
+MARGIN = 0.1
+
+
+def is_robust(loss: Loss) -> bool:
+    """Return whether a loss is even, of a bounded slope: no gross error counts much."""
+    if isinstance(loss, LogLinkLoss) or not np.isfinite(loss.lipschitz):
+        return False
+    low, high = loss.value([-1.0, 1.0])
+    return bool(low == high)
+
+
+class WorkingLoss(NamedTuple):
+    """A loss at the targets of a fit.
+
+    Attributes
+    ----------
+    loss : Loss or None
+        The loss. None: Huber's, with the threshold of the errors of the first fit.
+    targets : ndarray of shape (n, d)
+        Targets on the scale of the scores.
+    weights : ndarray of shape (n,) or None
+        Weights of the rows. None: ones.
+    low, high : ndarray of shape (d,)
+        Limits of the scores.
+    """
+
+    loss: Loss | None
+    targets: NDArray
+    weights: NDArray | None
+    low: NDArray
+    high: NDArray
+
+    def take(self, index: NDArray) -> WorkingLoss:
+        """Return the loss at some rows."""
+        weights = at_rows(self.weights, index)
+        return self._replace(targets=self.targets[index], weights=weights)
+
+    def scaled(self, scores: NDArray) -> WorkingLoss:
+        """Return the loss with a threshold, if it has none."""
+        if self.loss is not None:
+            return self
+        sizes = np.linalg.norm(self.targets - scores, axis=1)
+        least = np.finfo(float).tiny + 1e-12 * np.abs(self.targets).max()
+        scale = NORMAL * float(medians(sizes[:, None], self.weights)[0])
+        return self._replace(loss=HuberLoss(_EFFICIENT * max(scale, least)))
+
+    def mean(self, scores: NDArray) -> float:
+        """Return the mean loss of scores (n, d); rows with NaN do not count."""
+        left_out = np.isfinite(scores).all(axis=1)
+        part = self.take(left_out)
+        losses = losses_of(part.loss, part.targets, scores[left_out])
+        return float(np.average(losses, weights=part.weights))
+
+    def at(self, scores: NDArray) -> tuple[NDArray, NDArray]:
+        """Return the working responses (n, d) and weights (n,) at scores (n, d).
+
+        The weights include those of the rows.
+        """
+        if isinstance(self.loss, LogLinkLoss):
+            mean = np.exp(scores)
+            response = scores + self.loss.targets(self.targets) / mean - 1
+            h = mean[:, 0] ** (2 - self.loss.power)
+        else:
+            response = self.targets
+            h = self._slopes(self.targets - scores)
+        most = np.nanmax(h)
+        h = np.maximum(h / most, _LEAST_WEIGHT) if most > 0 else np.ones(len(h))
+        return response, h if self.weights is None else self.weights * h
+
+    def _slopes(self, residual: NDArray) -> NDArray:
+        """Return slopes over residuals; of several outputs those of the norms."""
+        r = residual[:, 0]
+        if residual.shape[1] > 1:
+            r = np.linalg.norm(residual, axis=1)
+        floor = np.finfo(float).eps * np.abs(self.targets).max() + np.finfo(float).tiny
+        least = max(_LEAST * float(np.nanmedian(np.abs(r))), float(floor))
+        r = np.where(r < 0, -1.0, 1.0) * np.maximum(np.abs(r), least)
+        return self.loss.derivative(r) / r  # type: ignore[union-attr]
+
+
+def losses_of(loss: Loss | None, targets: NDArray, scores: NDArray) -> NDArray:
+    """Return the loss of each row; of several outputs that of norms."""
+    if targets.shape[1] > 1:
+        return loss.norm_value(targets - scores)  # type: ignore[union-attr]
+    return loss.of_rows(targets, scores)[:, 0]  # type: ignore[union-attr]
+
+
+def working_loss(
+    loss: Loss | None, targets: NDArray, weights: NDArray | None, ends: NDArray
+) -> WorkingLoss:
+    """Return the loss at targets (n, d); `ends` (2, d) are their limits.
+
+    Of means of counts, which may be zero, the least is that of one count in all rows.
+    """
+    low, high = ends
+    margin = MARGIN * (high - low)
+    low = low - margin
+    if isinstance(loss, LogLinkLoss):
+        mean = np.average(loss.targets(targets), axis=0, weights=weights)
+        low = np.minimum(low, np.log(mean / len(targets)))
+    return WorkingLoss(loss, targets, weights, low, high + margin)
+
+
+def start(rows: Rows, loss: Loss | None) -> NDArray:
+    """Return the responses (n, d) of which length scales are learned.
+
+    `rows` have targets on the scale of the scores. Residuals of a robust regression are
+    cut off at three deviations; the logarithm of a count has half the mean added.
+    """
+    if isinstance(loss, LogLinkLoss):
+        y = loss.targets(rows.Y)
+        shift = np.average(y, axis=0, weights=rows.weights) / 2
+        return np.log(y + shift * (loss.power < 2))
+    out = np.empty_like(rows.Y)
+    form = _isotropic(rows).form
+    for drawn in _parts(rows):
+        Z = rows.transform(drawn)
+        values = evaluate(form, Z, Z[: min(_LANDMARKS, len(Z) // 6 + 1)])
+        features = values @ projection(values[: values.shape[1]])
+        residual = robust_residuals(features, rows.Y[drawn])
+        most = _WINSORIZED * NORMAL * medians(np.abs(residual))
+        change = np.clip(residual, -most, most) - residual
+        out[drawn] = rows.Y[drawn] + np.where(most > 0, change, 0.0)
+    return out
+
+
+def gross_errors_of_any_share(rows: Rows) -> Suspects:
+    """Return the rows whose targets look like gross errors, of any share, to leave out.
+
+    See `nbsketch.rows.outliers.suspect_targets`; parts of 1000 random rows are judged.
+    """
+    scales = _isotropic(rows)
+    suspects = [rows.kept[:0]]
+    for drawn in _parts(rows):
+        Z = rows.transform(drawn)
+        Y = rows.Y[drawn]
+        left_out = partial(_left_out, scales, Z, Y)
+        kernel = partial(evaluate, scales.form)
+        suspects.append(drawn[suspect_targets(kernel, Z, Y, left_out)])
+    return Suspects(np.sort(np.concatenate(suspects)))
+
+
+def _left_out(scales: Scales, Z: NDArray, Y: NDArray) -> NDArray:
+    """Return the left-out residuals of an exact fit of all targets."""
+    return np.asarray(fit_leaf(scales.form, Z, Y, scales.tau).residual)
+
+
+def _isotropic(rows: Rows) -> Scales:
+    """Return one length scale for all columns, of targets without extremes."""
+    center = medians(rows.Y, rows.weights)
+    most = _CLIP * NORMAL * medians(np.abs(rows.Y - center), rows.weights)
+    most = np.where(most > 0, most, np.inf)
+    clipped = replace(rows, Y=np.clip(rows.Y, center - most, center + most))
+    rng = np.random.default_rng(0)  # no part of the fit
+    return Scales.at(SMOOTH, isotropic_start(clipped, FAMILIES[SMOOTH], rng))
+
+
+def _parts(rows: Rows) -> list[NDArray]:
+    """Return random parts of about 1000 rows, each in random order."""
+    order = np.random.default_rng(0).permutation(rows.kept)
+    return np.array_split(order, -(-len(order) // _ROWS))
+
+
+def reweighted(
+    data: Training,
+    work: WorkingLoss,
+    scales: list[Scales],
+    largest: int,
+    units: tuple[NDArray, NDArray],
+    rng: np.random.Generator,
+) -> tuple[WorkingLoss, Training, list[Scales]]:
+    """Refit the first member to working responses until its left-out loss is steady.
+
+    Parameters
+    ----------
+    data : Training
+        Rows with standardized responses of the first fit.
+    work : WorkingLoss
+        The loss at the targets.
+    scales : list of Scales
+        Kernels of the members.
+    largest : int
+        Largest leaf.
+    units : tuple of ndarray of shape (d,)
+        Center and spread of standardized responses.
+    rng : Generator
+        Random state.
+
+    Returns
+    -------
+    work : WorkingLoss
+        The loss, with its threshold.
+    data : Training
+        Rows with standardized working responses and weights.
+    scales : list of Scales
+        Kernels with the penalties of these weights.
+    """
+    center, spread = units
+    seed = int(rng.integers(2**31))
+    tree = grow(data.rows, scales[0].inverse, _PENALTY_ROWS, rng)
+    sample = [tree.leaf(int(rng.integers(tree.n_leaves)))]
+    first = scales[0]
+    before = np.inf
+    part = data
+    for k in range(_PASSES):
+        same_tree = np.random.default_rng(seed)
+        member, residual = fit_on_tree(part, first, largest, same_tree)
+        fitted = part.Y - residual
+        is_kept = np.isnan(fitted)  # in blocks that are never left out
+        if is_kept.any():
+            at_all = member.predict(Points(part.rows, part.rows, part.rows))
+            fitted = np.where(is_kept, at_all, fitted)
+        scores = np.clip(
+            _leveled(center + spread * fitted, work, k), work.low, work.high
+        )
+        work = work.scaled(scores)
+        response, weights = work.at(scores)
+        Y = (response - center) / spread
+        part = data._replace(Y=Y, weights=weights / weights.mean())
+        loss = work.mean(scores)
+        if loss > (1 - _STEADY) * before or is_stopped():
+            break
+        before = loss
+        if k == 0:
+            first = best_penalty(part, first, sample)
+    others = [best_penalty(part, kernel, sample) for kernel in scales[1:]]
+    return work, part, [first, *others]
+
+
+def _leveled(scores: NDArray, work: WorkingLoss, k: int) -> NDArray:
+    """Return the scores of the first fit with the mean of the targets, for means."""
+    if k or not isinstance(work.loss, LogLinkLoss):
+        return scores
+    y = work.loss.targets(work.targets)
+    mean, fitted = (
+        np.average(v, axis=0, weights=work.weights) for v in (y, np.exp(scores))
+    )
+    return scores + np.log(mean / fitted)
+
+
+def stacked(work: WorkingLoss, scores: NDArray) -> NDArray:
+    """Return the weights of models of left-out scores (k, m, d), for the loss.
+
+    They are those of least weighted squares, weighted anew at their own scores.
+    """
+    scores = np.clip(scores, work.low, work.high)
+    weights = np.full(len(scores), 1 / len(scores))
+    for _ in range(_STACKED):
+        response, h = work.at(np.einsum("k,kmd->md", weights, scores))
+        unit = np.nanstd(response) or 1.0
+        weights = stack_weights((response - scores) / unit, h)
+    return weights

@@ -137,10 +137,11 @@ def test_the_best_width_of_learned_length_scales_is_taken(
     learned = []
 
     def errors(self, kernel, shifts):
-        if not learned:  # the first kernel has seven tenths of the length scales
-            learned.append(np.array(kernel.bandwidth) / 0.7)
+        if not learned:  # the first kernel has the learned length scales
+            learned.append(np.array(kernel.bandwidth))
         error = abs(kernel.bandwidth[0] / learned[0][0] - width)
-        return [choice.Choice(error, kernel, s) for s in shifts]
+        fitted = self.validation.targets + np.sqrt(error)
+        return [choice.Choice(error, kernel, s, fitted) for s in shifts]
 
     monkeypatch.setattr(choice.SplitSample, "errors", errors)
     found = model().fit(X, y)
@@ -411,6 +412,9 @@ class FirstOfEachGrid:
 
     near = search
 
+    def is_better(self, choices, others):
+        return choices[0].error < 0.95 * others[0].error
+
     def grown(self, choices):
         return [c._replace(shift=2 * c.shift) for c in choices]
 
@@ -419,20 +423,78 @@ class FirstOfEachGrid:
 
 
 def test_penalties_of_other_widths_follow_the_decay_of_eigenvalues():
-    sample = FirstOfEachGrid({1.4: 1.0, 2.0: 1.0, 1.0: 0.5})
+    sample = FirstOfEachGrid({1.4: 0.9, 2.0: 1.0, 1.0: 0.5})
     best = choice._choose_width(sample, GaussianKernel((2.0,)), 8.0)
-    expected = [(1.4, 8 / 0.7**3), (2.0, 8.0), (1.0, 8 / 0.5**3)]
+    expected = [(2.0, 8.0), (1.4, 8 / 0.7**3), (1.0, 8 / 0.5**3)]
     assert_allclose(sample.asked, expected, rtol=1e-12)
     # The penalty of the best width is searched for further.
     assert best.kernel.bandwidth == (1.0,)
     assert_allclose(best.shift, 2 * 8 / 0.5**3)
 
 
-def test_shorter_widths_are_not_tried_where_longer_ones_are_better():
-    sample = FirstOfEachGrid({1.4: 1.0, 2.0: 0.9, 1.0: 0.5})
+def test_shorter_widths_are_not_tried_where_longer_ones_are_about_as_good():
+    sample = FirstOfEachGrid({1.4: 0.96, 2.0: 1.0, 1.0: 0.5})
     best = choice._choose_width(sample, GaussianKernel((2.0,)), 8.0)
     assert best.kernel.bandwidth == (2.0,)
-    assert_allclose([width for width, _ in sample.asked], [1.4, 2.0])
+    assert_allclose([width for width, _ in sample.asked], [2.0, 1.4])
+
+
+def test_a_mean_loss_is_lower_beyond_its_standard_error_and_the_gap_of_the_fits(rng):
+    others = 2.0 + rng.normal(size=400)
+    noise = rng.normal(size=400)
+    noise = (noise - noise.mean()) / noise.std()  # standard error 0.05 of the mean
+    mean = others.mean()
+    for gain, gap, expected in [
+        (0.051, 0.0, True),
+        (0.049, 0.0, False),
+        (0.051, 0.052 / mean, False),
+        (0.053, 0.052 / mean, True),
+        (-0.2, 0.0, False),
+    ]:
+        losses = others - gain - noise
+        assert choice.is_lower(losses, others, None, gap) is expected
+    # A row of weight four counts as four rows, whose differences are one.
+    weights = np.r_[np.full(100, 4.0), np.zeros(300)]
+    gains = np.where(weights > 0, 0.0 + noise, 9.0)
+    mean, spread = gains[:100].mean(), gains[:100].std()
+    for gain, expected in [(1.01 * spread / 10, True), (0.99 * spread / 10, False)]:
+        losses = others - (gains - mean + gain)
+        assert choice.is_lower(losses, others, weights, 0.0) is expected
+
+
+@pytest.mark.parametrize("loss", ["huber", "pinball"])
+def test_outliers_do_not_choose_the_width(rng, loss):
+    truth = rng.normal(size=(200, 1))
+    targets = truth + 0.1 * rng.normal(size=(200, 1))
+    targets[:8] += 1000.0
+    objective = ScalarObjective(targets, None, True, as_loss(loss))
+    splits = [(np.arange(0), np.arange(200))]
+    sample = choice.DualSample(None, objective, splits, rng)
+    error = np.where(np.arange(200)[:, None] < 8, 0.0, 0.2 * rng.normal(size=(200, 1)))
+    learned = [choice.Choice(0.0, None, 1.0, truth + error)]
+    shorter = [choice.Choice(0.0, None, 1.0, truth + error / 9)]
+    assert sample.is_better(shorter, learned)
+    assert not sample.is_better(learned, shorter)
+    unsolved = [shorter[0]._replace(gap=0.9)]
+    assert not sample.is_better(unsolved, learned)
+    failed = [shorter[0]._replace(error=np.inf)]
+    assert sample.is_better(learned, failed)
+    assert not sample.is_better(failed, learned)
+
+
+@pytest.mark.parametrize("loss", ["huber", "square"])
+def test_rows_in_single_precision_choose_as_those_in_double(few, rng, loss):
+    # Weak penalties have large coefficients, whose products cancel.
+    Z = rng.uniform(-2, 2, size=(600, 2))
+    X = (Z * [1e6, 1e-6] + [1e7, 0]).astype(np.float32)
+    y = np.sin(Z[:, 0]) + Z[:, 1] + 1e-3 * rng.normal(size=600)
+    fits = [
+        model(kernel="gaussian", loss=loss).fit(X[:500].astype(dtype), y[:500])
+        for dtype in (np.float32, np.float64)
+    ]
+    assert_allclose(fits[0].alpha_, fits[1].alpha_, rtol=1e-3)
+    first, second = (found.predict(X[500:]) for found in fits)
+    assert_allclose(first, second, atol=1e-3 * y.std())
 
 
 def drawn(kind, n, folds=None):
@@ -493,6 +555,26 @@ def test_values_of_few_rows_are_stored_in_double_precision():
         assert isinstance(choice.gram(kernel, rows), SymmetricGram)
     finally:
         nbsketch.set_memory_limit(None)
+
+
+def test_one_matrix_serves_all_splits_and_penalties(monkeypatch):
+    sample = drawn(choice.DualSample, 90)
+    kernel = GaussianKernel(1.0)
+    expected = sample.errors(kernel, np.array([1.0]))
+    calls = []
+    made = choice.gram
+    monkeypatch.setattr(choice, "gram", lambda *args: calls.append(args) or made(*args))
+    again = replace(sample, matrices=[], solved=[])
+    again.errors(kernel, np.array([4.0, 1.0]))
+    again.errors(kernel, np.array([0.5]))
+    assert len(calls) == 1
+    again.errors(GaussianKernel(2.0), np.array([1.0]))
+    assert len(calls) == 2 and len(again.matrices) == 1
+    # Without room for it, values are evaluated for each split.
+    monkeypatch.setattr(choice, "_STORED_ROWS", 10)
+    other = replace(sample, matrices=[], solved=[])
+    found = other.errors(kernel, np.array([1.0]))
+    assert_allclose(found[0].fitted, expected[0].fitted, rtol=1e-6)
 
 
 def test_with_folds_rows_of_the_last_one_validate():

@@ -21,13 +21,13 @@ from nbsketch._machine.memory import fits
 from nbsketch._report.progress import report
 from nbsketch.fitting.objective import (
     FeatureSolution,
-    mean_losses,
+    counted_rows,
     vertex,
     without_tails,
 )
 from nbsketch.fitting.objectives import LeastSquaresObjective
 from nbsketch.fitting.sketched import SketchedData
-from nbsketch.gram import Gram, SymmetricGram
+from nbsketch.gram import SymmetricGram, fold
 from nbsketch.losses import SquareLoss
 from nbsketch.rows.inputs import is_pairwise
 from nbsketch.solvers.conjugate import solve_columns, values_dtype
@@ -40,10 +40,9 @@ LARGEST_FIT = 3200
 _VALIDATION = 1600
 # Splits of few rows, so that together they have about as many validation rows.
 _SPLITS = 3
-# Factors of learned length scales: the one that is searched first, and the others, of
-# which the second is tried if the first is no better.
-_MIDDLE = 0.7
-_OTHERS = (1.0, 0.5)
+# Factors of learned length scales, which are tried one after the other while they are
+# better.
+_SHORTER = (0.7, 0.5)
 # A kernel of smoothness 3/2, stretched by a factor, has small eigenvalues divided by
 # its third power.
 _DECAY = 3
@@ -68,7 +67,7 @@ _LARGEST_GAP = 0.05
 _DUAL_TOL = 1e-2
 _DUAL_STEPS = 60
 # Up to so many rows blocks of the kernel matrix are copied rather than evaluated.
-_STORED_ROWS = 2000
+_STORED_ROWS = 3200
 
 
 class Choice(NamedTuple):
@@ -79,6 +78,7 @@ class Choice(NamedTuple):
     shift: float
     fitted: NDArray | None = None  # at the validation rows
     states: Sequence[State | None] = ()  # of each split, to start from
+    gap: float = 0.0  # the largest relative one of the splits
 
 
 def choose_on_sample(
@@ -103,21 +103,23 @@ def choose_on_sample(
 
 
 def _choose_width(sample: SplitSample, kernel: Any, start: float) -> Choice:
-    """Return the best width and lambda, the search of which begins at `start`."""
-    grids = [sample.search(_scaled(kernel, _MIDDLE), start / _MIDDLE**_DECAY)]
-    middle = best = sample.best(grids)
-    for count, width in enumerate(_OTHERS, start=1):
-        progress = {"iteration": count, "total": len(_OTHERS) + 1}
-        if report("penalty", objective=best.error, **progress):
+    """Return the best width and lambda, the search of which begins at `start`.
+
+    Learned length scales stay as they are unless shorter ones are clearly better.
+    """
+    grid = sample.search(kernel, start)
+    learned = sample.best([grid])
+    for count, width in enumerate(_SHORTER, start=1):
+        progress = {"iteration": count, "total": len(_SHORTER) + 1}
+        if report("penalty", objective=learned.error, **progress):
             break
-        shift = middle.shift * (_MIDDLE / width) ** _DECAY
-        grids.append(sample.near(_scaled(kernel, width), shift))
-        best = sample.best(grids)
-        if best.kernel is grids[-1][0].kernel:
+        shift = learned.shift / width**_DECAY
+        shorter = sample.near(_scaled(kernel, width), shift)
+        if not sample.is_better(shorter, grid):
             break
-    # The lambda that follows from that of the middle may be far from its own best.
-    (grid,) = [grid for grid in grids if grid[0].kernel is best.kernel]
-    return sample.best([sample.grown(grid)])
+        # The lambda that follows from that of longer ones may be far from its own best.
+        grid = sample.grown(shorter)
+    return sample.best([grid])
 
 
 def fit_landmarks(data: SketchedData, objective: Any) -> FeatureSolution:
@@ -176,6 +178,8 @@ class SplitSample:
     weakest: float = 0.0  # lambda that is tried
     # What has been solved, from which solutions nearby start.
     solved: list[Choice] = field(default_factory=list)
+    # The last kernel and its matrix.
+    matrices: list[tuple[Any, Any]] = field(default_factory=list)
 
     @classmethod
     def first(cls, data: SketchedData, objective: Any) -> FeatureSolution:
@@ -263,6 +267,28 @@ class SplitSample:
         """Return choices whose errors are on the same rows, as they are here."""
         return choices
 
+    def is_better(self, choices: list[Choice], others: list[Choice]) -> bool:
+        """Return whether the best of some choices is clearly better than the others.
+
+        Where fits do not converge, it is the one that does.
+        """
+        scored = self.scored(choices + others)
+        grids = scored[: len(choices)], scored[len(choices) :]
+        pair = [min(grid, key=_order) for grid in grids]
+        if not all(np.isfinite(choice.error) for choice in pair):
+            return pair[0].error < pair[1].error
+        fitted = [choice.fitted for choice in pair]
+        rows = self._counted(fitted)
+        validation = self.validation.take(rows)
+        losses = (validation.losses(values[rows]) for values in fitted)
+        gap = max(choice.gap for choice in pair)
+        return is_lower(*losses, validation.weights, gap)
+
+    def _counted(self, fitted: list[NDArray]) -> NDArray:
+        """Return the validation rows that are outliers under no fit."""
+        least = np.min([np.abs(self.validation.targets - f) for f in fitted], axis=0)
+        return counted_rows(self.validation, least)
+
     def errors(self, kernel: Any, shifts: NDArray) -> list[Choice]:
         """Return the validation error of each lambda; infinite without convergence."""
         states = self._nearest(kernel, shifts[0])
@@ -273,10 +299,11 @@ class SplitSample:
             fitted, solutions = zip(*ends, strict=True)
             values = np.concatenate(fitted)
             error = np.inf
-            if all(s.relative_gap <= _LARGEST_GAP for s in solutions):
+            gap = max(s.relative_gap for s in solutions)
+            if gap <= _LARGEST_GAP:
                 error = float(self.validation.errors(values).sum())
             states = [s.state for s in solutions]
-            choices.append(Choice(error, kernel, float(shift), values, states))
+            choices.append(Choice(error, kernel, float(shift), values, states, gap))
         self.solved.extend(choices)
         return choices
 
@@ -296,21 +323,25 @@ class SplitSample:
     ) -> Iterator[tuple[NDArray, Solution]]:
         """Yield values at rows left out, and the solution, for each lambda."""
         fitted, left_out = split
-        rows = take_rows(kernel, self.rows, fitted)
         part = self.objective.take(fitted)
-        others = take_rows(kernel, self.rows, left_out, fitted)
-        cross = Gram(kernel, others, kernel.take(rows))
         alphas = shifts / len(fitted)
-        solutions = list(self._solutions(kernel, rows, part, alphas, state))
-        predictions = cross @ np.hstack([s.coef for s in solutions])
+        solutions = list(self._solutions(kernel, fitted, part, alphas, state))
+        coef = np.hstack([s.coef for s in solutions])
+        predictions = self._products(kernel, left_out, fitted, coef)
         columns = np.split(predictions, len(solutions), axis=1)
         for s, values in zip(solutions, columns, strict=True):
             yield values + s.intercept, s
 
     def _solutions(
-        self, kernel: Any, rows: Any, part: Any, alphas: NDArray, state: State | None
+        self,
+        kernel: Any,
+        fitted: NDArray,
+        part: Any,
+        alphas: NDArray,
+        state: State | None,
     ) -> Iterable[Solution]:
         """Return the solution for each penalty on the rows that are fitted."""
+        rows = take_rows(kernel, self.rows, fitted)
         # Rounded values have errors of their own, which would ask for more penalty.
         dtype = values_dtype(rows.shape[0], float(alphas.min()), _TOL)
         return solve_columns(
@@ -319,12 +350,44 @@ class SplitSample:
             tol=_TOL, max_passes=_PASSES, callback=listen, random_state=self.rng,
         )  # fmt: skip
 
+    def _products(
+        self, kernel: Any, left_out: NDArray, fitted: NDArray, coef: NDArray
+    ) -> NDArray:
+        """Return values of kernel expansions of fitted rows at rows left out."""
+        rows = take_rows(kernel, self.rows, fitted)
+        others = take_rows(kernel, self.rows, left_out, fitted)
+        return products(kernel, others, rows, coef)
+
+
+def is_lower(
+    losses: NDArray, others: NDArray, weights: NDArray | None, gap: float
+) -> bool:
+    """Return whether a mean loss is clearly lower than another one of the same rows.
+
+    By more than one standard error of the mean of their differences, and by more than
+    fits with a relative gap are accurate.
+    """
+    gains = others - losses
+    shares = np.ones(len(gains)) if weights is None else weights
+    shares = shares / shares.sum()
+    gain = shares @ gains
+    error = np.linalg.norm(shares * (gains - gain))
+    return bool(gain > max(error, gap * (shares @ others)))
+
 
 def take_rows(kernel: Any, rows: Any, index: Any, columns: Any = None) -> Any:
     """Return some rows; kernel values with some columns, None for the same ones."""
     if not is_pairwise(kernel):
         return rows[index]
     return rows[index][:, index if columns is None else columns]
+
+
+def products(kernel: Any, others: Any, rows: Any, coef: NDArray) -> NDArray:
+    """Return k(others, rows) @ coef, in double precision for rows of any type.
+
+    Coefficients of weak penalties are large, and their products cancel.
+    """
+    return fold(kernel, others, kernel.take(rows), coef.T).T
 
 
 def gram(kernel: Any, rows: Any, dtype: Any = np.float64) -> SymmetricGram | NDArray:
@@ -392,13 +455,39 @@ class DualSample(SplitSample):
         return super().draw(data, objective.cheaper())
 
     def _solutions(
-        self, kernel: Any, rows: Any, part: Any, alphas: NDArray, state: State | None
+        self,
+        kernel: Any,
+        fitted: NDArray,
+        part: Any,
+        alphas: NDArray,
+        state: State | None,
     ) -> Iterable[Solution]:
         """Return the solution for each penalty on the rows that are fitted."""
+        K = self._matrix(kernel)
+        stored = isinstance(K, np.ndarray)
         return part.dual_path(
-            gram(kernel, rows), alphas, tol=_DUAL_TOL, max_iter=_DUAL_STEPS,
-            state=state, callback=listen, random_state=self.rng,
+            K[np.ix_(fitted, fitted)] if stored else K.take(fitted), alphas,
+            tol=_DUAL_TOL, max_iter=_DUAL_STEPS, state=state, callback=listen,
+            random_state=self.rng,
         )  # fmt: skip
+
+    def _products(
+        self, kernel: Any, left_out: NDArray, fitted: NDArray, coef: NDArray
+    ) -> NDArray:
+        """Return values of kernel expansions of fitted rows at rows left out."""
+        K = self._matrix(kernel)
+        if isinstance(K, np.ndarray):
+            return K[np.ix_(left_out, fitted)] @ coef
+        return super()._products(kernel, left_out, fitted, coef)
+
+    def _matrix(self, kernel: Any) -> SymmetricGram | NDArray:
+        """Return the kernel matrix of all rows, which serves all splits and penalties.
+
+        It is kept until another kernel is asked for.
+        """
+        if not (self.matrices and self.matrices[0][0] is kernel):
+            self.matrices[:] = [(kernel, gram(kernel, self.rows))]
+        return self.matrices[0][1]
 
     def scored(self, choices: list[Choice]) -> list[Choice]:
         """Return choices with errors on the rows that are outliers under none."""
@@ -406,11 +495,10 @@ class DualSample(SplitSample):
         if not finite:
             return choices
         fitted = [choice.fitted for choice in finite]
-        validation = self.validation
-        least = np.min([np.abs(validation.targets - f) for f in fitted], axis=0)
-        losses = np.array([validation.losses(f) for f in fitted])
-        errors = iter(mean_losses(validation, losses, least))
+        rows = self._counted(fitted)
+        validation = self.validation.take(rows)
+        errors = iter([validation.mean_loss(values[rows]) for values in fitted])
         return [
-            c._replace(error=float(next(errors))) if np.isfinite(c.error) else c
+            c._replace(error=next(errors)) if np.isfinite(c.error) else c
             for c in choices
         ]

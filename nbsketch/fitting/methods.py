@@ -44,6 +44,7 @@ from nbsketch.fitting.choice import (
     SplitSample,
     choose_on_sample,
     gram,
+    products,
     take_rows,
 )
 from nbsketch.fitting.growth import (
@@ -67,7 +68,7 @@ from nbsketch.fitting.sketched import (
     draw_map,
     prepare_inputs,
 )
-from nbsketch.gram import Gram, SymmetricGram
+from nbsketch.gram import SymmetricGram
 from nbsketch.rows.inputs import held_rows
 from nbsketch.rows.partitions import PartitionedRows
 from nbsketch.solvers._linear.systems import least_penalty
@@ -389,11 +390,10 @@ class Cholesky(ClosedForm):
         kept = fold.kept(len(self.objective.targets))
         fitted = take_rows(kernel, inputs.rows, kept)
         others = take_rows(kernel, inputs.rows, fold.test, kept)
-        cross = Gram(kernel, others, kernel.take(fitted))
         part = self.problem._replace(objective=self.objective.take(kept))
         data = self.data._replace(inputs=inputs._replace(rows=fitted))
         for solution in replace(self, problem=part, data=data)._solutions(alphas):
-            yield cross @ solution.coef + solution.intercept
+            yield products(kernel, others, fitted, solution.coef) + solution.intercept
 
     def _solutions(
         self, alphas: Iterable[float], is_short: bool = False

@@ -653,15 +653,21 @@ class _Part:
 
 
 def mean_losses(validation: Any, losses: NDArray, least: NDArray) -> NDArray:
-    """Return means of losses (k, n) over the rows.
+    """Return means of losses (k, n) over the rows that count."""
+    rows = counted_rows(validation, least)
+    return np.average(losses[:, rows], axis=1, weights=validation.take(rows).weights)
 
-    Outliers, whose `least` residual over all penalties is large, are excluded.
+
+def counted_rows(validation: Any, least: NDArray) -> NDArray:
+    """Return the rows without outliers, whose least residual of all fits is large.
+
+    All rows count for losses that are not robust.
     """
     rows = np.arange(len(least))
-    if validation.is_robust:
-        options = validation.targets, OUT, None, validation.weights
-        rows = np.flatnonzero(inliers(least, *options))
-    return np.average(losses[:, rows], axis=1, weights=validation.take(rows).weights)
+    if not validation.is_robust:
+        return rows
+    options = validation.targets, OUT, None, validation.weights
+    return np.flatnonzero(inliers(least, *options))
 
 
 def without_tails(objective: Any) -> NDArray:

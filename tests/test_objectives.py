@@ -18,6 +18,7 @@ from nbsketch import (
     QuantileOutput,
     SketchedKernelRegressor,
     SquaredEpsilonInsensitiveLoss,
+    SquaredHingeLoss,
     SquareLoss,
     StochasticSolver,
 )
@@ -373,6 +374,39 @@ def test_a_guess_of_the_penalty_shortens_a_path_and_does_not_change_it(monkeypat
     far = LeftOutErrors(*known, np.random.default_rng(0)).path(None, 1e-9 * whole.best)
     assert len(far.alphas) == len(whole.alphas)
     assert np.argmin(far.errors) > 0
+
+
+@pytest.mark.parametrize("loss", [HingeLoss(), SquaredHingeLoss(), LogisticLoss()])
+def test_a_path_ends_once_labels_are_told_apart(loss, monkeypatch):
+    """Weaker penalties take most of the time and leave the boundary where it is."""
+    rng = np.random.default_rng(0)
+    X, X_new = rng.normal(size=(2, 150, 3))
+    y, signs = np.sign(X[:, :1]), np.sign(X_new[:, :1])
+    X[:, :1] += 0.5 * y
+    design = ArrayDesign(X)
+    objective = ScalarObjective(y, None, True, loss)
+    solve = ScalarObjective.solve
+    solved = []
+
+    def counted(self, *args):
+        solved.append(len(args) > 3 and args[3] is not None)  # from another solution
+        return solve(self, *args)
+
+    monkeypatch.setattr(ScalarObjective, "solve", counted)
+    path = LeftOutErrors(objective, design, np.random.default_rng(0)).path()
+    assert len(solved) <= len(path.errors) + 1  # a failed start is the last one
+    assert solved.count(True) >= 2
+    monkeypatch.setattr(penalties, "_SEPARATED", 0.0)
+    whole = LeftOutErrors(objective, design, np.random.default_rng(0)).path()
+    assert len(path.errors) <= len(whole.errors) - 3
+    assert_allclose(path.errors, whole.errors[: len(path.errors)])
+
+    def missed(alpha):
+        solution = solve(objective, design, alpha, SolveOptions(tol=1e-3))
+        scores = X_new @ solution.coef + solution.intercept
+        return np.mean(np.sign(scores) != signs)
+
+    assert missed(path.best) <= missed(whole.best) + 0.01
 
 
 @pytest.mark.thin(times=1)

@@ -60,6 +60,9 @@ _LOSS = 1.001
 # the strongest ones all leave the constants, which differ by the accuracy of the fits.
 _PLATEAU = 10
 _FALL = 0.02
+# Labels are told apart once the objective has fallen to this share of the loss of a
+# constant: weaker penalties hardly move their boundary.
+_SEPARATED = 1e-3
 # Share of the error of a constant above which a path may have ended on a plateau.
 _LOW = 0.9
 # Rows of the path once a callback has stopped the fit.
@@ -121,6 +124,11 @@ class Objective(ABC):
     def is_robust(self) -> bool:
         """Whether the loss is robust to outliers."""
         return True
+
+    @property
+    def has_labels(self) -> bool:
+        """Whether targets are labels."""
+        return False
 
     @property
     def loss_scale(self) -> float:
@@ -508,7 +516,10 @@ class LeftOutErrors(NamedTuple):
             losses.append(validation.losses(fitted))
             least = np.minimum(least, np.abs(validation.targets - fitted))
             errors = mean_losses(validation, np.array(losses), least)
-            if len(errors) >= fewest and _is_over(errors, least_count):
+            is_separated = all(part.is_separated for part in parts)
+            if is_separated or (
+                len(errors) >= fewest and _is_over(errors, least_count)
+            ):
                 break
             progress = {"iteration": len(errors), "objective": float(errors[-1])}
             if not is_stopped() and report("penalty", total=len(alphas), **progress):
@@ -620,7 +631,7 @@ class _Part:
     """The problem of one fold, solved for one penalty after the other.
 
     Features in memory are gathered for each solve, so that a single copy is stored;
-    those elsewhere once.
+    those elsewhere once. Solutions start from the one before until that fails.
     """
 
     def __init__(self, objective: Any, design: Design, fold: Fold) -> None:
@@ -628,18 +639,31 @@ class _Part:
         self._test = fold.test
         self._design, self._objective = design, objective.take(self._kept)
         self._start: Any = None
+        self._is_warm = True
+        self._least = np.inf
         self._gathered: Design | None = None
+
+    @property
+    def is_separated(self) -> bool:
+        """Whether labels are told apart, so that weaker penalties change little."""
+        objective = self._objective
+        share = _SEPARATED * objective.constant_loss()
+        return bool(objective.has_labels and self._least <= share)
 
     def fitted(self, alpha: float) -> NDArray:
         """Return the fit on the test rows for a penalty, (m, d)."""
         Z = self._features()
         options = SolveOptions(tol=_PATH_TOL)
         solve = self._objective.solve
-        limited = options._replace(max_iter=_WARM_STEPS)
-        solution = solve(Z, alpha, limited, self._start)
-        if solution.shortfall and not is_stopped():
+        solution = None
+        if self._start is not None:
+            limited = options._replace(max_iter=_WARM_STEPS)
+            solution = solve(Z, alpha, limited, self._start)
+            self._is_warm = is_stopped() or not solution.shortfall
+        if solution is None or not self._is_warm:
             solution = solve(Z, alpha, options)
-        self._start = solution.as_start()
+        self._least = solution.objective
+        self._start = solution.as_start() if self._is_warm else None
         rows = self._design.gather(self._test)
         return rows.mv(solution.coef) + solution.intercept
 

@@ -99,6 +99,11 @@ class ScalarObjective(Objective):
         """Whether the loss is robust to outliers; labels have none."""
         return not (self.loss.is_classification or isinstance(self.loss, LogLinkLoss))
 
+    @property
+    def has_labels(self) -> bool:
+        """Whether targets are labels, 1 and -1."""
+        return self.loss.is_classification
+
     def cheaper(self) -> Self:
         """Return the objective of the four largest classes."""
         order = np.argsort(-np.count_nonzero(self.targets > 0, axis=0), kind="stable")

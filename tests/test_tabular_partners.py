@@ -169,6 +169,32 @@ def test_a_model_with_partners_is_not_saved(tmp_path):
     assert not (tmp_path / "model.npz").exists()
 
 
+def test_trees_of_several_classes_are_tried_on_two_folds():
+    """Trees know steps better than the machine, and nothing of random labels."""
+    rng = np.random.default_rng(0)
+    X = rng.uniform(size=(300, 8))
+    steps = (X[:, 0] > 0.6).astype(int) + (X[:, 1] > 0.3)
+    fits = [
+        TabularKernelClassifier(random_state=0).fit(X, y).partners_
+        for y in (steps, rng.integers(3, size=300))
+    ]
+    assert [len(trees) for trees in fits] == [1, 0]
+    assert len(fits[0][0].baseline) == 5
+
+
+def test_a_partner_that_is_not_worth_its_time_has_no_fits(rng):
+    data = Training(rng.normal(size=(30, 2)), rng.normal(size=(30, 1)))
+    folds = folds_of(30, None, None, rng)
+    asked = []
+
+    def is_worth(values):
+        asked.append(np.isfinite(values).sum())
+        return False
+
+    partner, _ = fit_partner(LinearRegression(), data, folds, 0, is_worth)
+    assert partner.fits == [] and asked == [12]
+
+
 def test_estimators_of_auto():
     none = np.bincount([])
     names = [

@@ -42,7 +42,13 @@ from nbsketch.tabular.boosting import BoostedTrees, boosting
 from nbsketch.tabular.columns import Table, fit_table
 from nbsketch.tabular.fit import SQUARE, LeftOutRows, fit_machine
 from nbsketch.tabular.noise import Suspects
-from nbsketch.tabular.partners import Partner, check_partners, fit_partner, folds_of
+from nbsketch.tabular.partners import (
+    Partner,
+    check_partners,
+    fit_partner,
+    folds_of,
+    lowers_log_loss,
+)
 from nbsketch.tabular.problem import Points, Training
 
 # Features that the summary lists.
@@ -230,6 +236,7 @@ class TabularModel(SaveMixin, CallbackSupportMixin, BaseEstimator):
         self.partner_weights_ = np.empty(0)
         if not chosen:
             return []
+        Y = data.Y[left_out.drawn]
         data = data.take(left_out.kept)
         count = 0
         strata = None
@@ -239,10 +246,21 @@ class TabularModel(SaveMixin, CallbackSupportMixin, BaseEstimator):
             data = data._replace(Y=strata[:, None])
         folds = folds_of(len(data.Y), data.labels, strata, rng)
         place = np.searchsorted(left_out.kept, left_out.drawn)
+        is_usual = isinstance(self.partners, str)
+
+        def is_worth(values: NDArray) -> bool:
+            scores = self.machine_.clipped(Y - left_out.residual)
+            index = Y.argmax(axis=1)
+            return lowers_log_loss(scores, values[place], index, left_out.weights)
+
+        # Two classes have trees in the time of the machine, more classes in twice to
+        # three times as much, for nothing where classes are nearly told apart.
+        trial = is_worth if is_usual and count > 2 else None
         left_out_values = list[NDArray]()
         for estimator in chosen:
-            partner, values = fit_partner(estimator, data, folds, count)
-            is_usual = isinstance(self.partners, str)
+            partner, values = fit_partner(estimator, data, folds, count, trial)
+            if not partner.fits:
+                continue
             usual = BoostedTrees.of(partner.fits, count) if is_usual else partner
             self.partners_ += (usual,)
             left_out_values.append(values[place])

@@ -39,7 +39,8 @@ class TabularKernelClassifier(ClassifierScore, LogProbabilities, TabularModel):
     partners : "auto", list of classifiers or None, default="auto"
         Estimators of scikit-learn with `predict_proba`, which join a logarithmic pool
         of probabilities; see `TabularKernelRegressor`. "auto": boosted trees, from 10
-        rows of each class. None: none.
+        rows of each class; of more than two classes only if fits without each of two
+        folds lower the left-out log loss by 0.5 %. None: none.
     class_weight : dict, "balanced" or None, default=None
         Weights of the classes, which multiply those of the rows. "balanced": inversely
         proportional to their frequencies. Probabilities are those of the weighted rows.

@@ -67,13 +67,14 @@ def finish(ax: Any, **labels: Any) -> Any:
 def plot_length_scales(model: Any, *, ax: Any = None) -> Any:
     """Plot the relevance of each feature: one over its learned length scale.
 
-    Bars are in units of one over the standard deviation of the feature, in descending
-    order; the 30 longest are drawn.
+    Bars are in units of one over the standard deviation of the feature, for tables
+    relative to the largest, in descending order; the 30 longest are drawn.
 
     Parameters
     ----------
     model : estimator
-        Fitted, with learned `length_scales_`.
+        Fitted, with learned `length_scales_`, or a model for tables, of which the bars
+        are `feature_relevance_` of the features of its columns.
     ax : matplotlib Axes, optional
         Axes to draw on; by default those of a new figure.
 
@@ -102,21 +103,29 @@ def plot_length_scales(model: Any, *, ax: Any = None) -> Any:
     >>> ax.get_yticklabels()[0].get_text()
     'x0'
     """
+    relevance, names = _relevance(model)
+    order = np.argsort(-relevance, kind="stable")[:_MOST_BARS]
+    labels = _names(names, len(relevance))
+    ax = axes_or_new(ax, (_WIDTH, _BAR_HEIGHT * len(order) + 1.2))
+    ax.barh(np.arange(len(order)), relevance[order], color=BLUE)
+    _list_features(ax, order, labels)
+    title = "Relevance"
+    if len(order) < len(relevance):
+        title += f", {len(order)} of {len(relevance)} features"
+    return finish(ax, xlabel="1 / length scale", title=title)
+
+
+def _relevance(model: Any) -> tuple[NDArray, Any]:
+    """Return inverse length scales of a model, and the names of its features."""
+    if hasattr(model, "feature_relevance_"):
+        return model.feature_relevance_, model.columns_.feature_names
     scales = getattr(model, "length_scales_", None)
     if scales is None:
         raise ValueError(
             "`model` must be fitted with learned length scales (bandwidth=None or "
             f'"auto"), got {model!r}'
         )
-    order = np.argsort(scales, kind="stable")[:_MOST_BARS]
-    labels = _names(getattr(model, "feature_names_in_", None), len(scales))
-    ax = axes_or_new(ax, (_WIDTH, _BAR_HEIGHT * len(order) + 1.2))
-    ax.barh(np.arange(len(order)), 1 / scales[order], color=BLUE)
-    _list_features(ax, order, labels)
-    title = "Relevance"
-    if len(order) < len(scales):
-        title += f", {len(order)} of {len(scales)} features"
-    return finish(ax, xlabel="1 / length scale", title=title)
+    return 1 / scales, getattr(model, "feature_names_in_", None)
 
 
 def plot_sizes(model: Any, *, ax: Any = None) -> Any:

@@ -19,7 +19,7 @@ from nbsketch.tabular._model import TabularModel, without_effort
 from nbsketch.tabular.calibration import N_SLOPES, calibrate, two_columns
 from nbsketch.tabular.noise import Suspects
 from nbsketch.tabular.partners import logarithms, pool_weights, pooled
-from nbsketch.tabular.problem import Training, at_rows
+from nbsketch.tabular.problem import Points, Training, at_rows
 
 # Classes of fewer rows are a warning, which names so many of them.
 _FEW_ROWS = 5
@@ -63,8 +63,8 @@ class TabularKernelClassifier(ClassifierScore, LogProbabilities, TabularModel):
     loo_log_loss_, loo_error_ : float
         Log loss and share of errors of the left-out probabilities, estimates of those
         on new rows. Where classes hardly overlap, the log loss is too small on average.
-    columns_, feature_relevance_, machine_, n_copies_, n_features_in_,
-    feature_names_in_,
+    columns_, feature_relevance_, feature_importances_, machine_, n_copies_,
+    n_features_in_, feature_names_in_,
     n_skipped_
         As in `TabularKernelRegressor`.
     partners_ : tuple
@@ -115,7 +115,9 @@ class TabularKernelClassifier(ClassifierScore, LogProbabilities, TabularModel):
     @rowwise(table_by_row)
     def predict_proba(self, X: Any) -> NDArray:
         """Return the probability of each class, of shape (n, c)."""
-        points = self._points(X)
+        return self._outputs(self._points(X))
+
+    def _outputs(self, points: Points) -> NDArray:
         scores = two_columns(self.machine_.predict(points))
         chances = [self.calibration_.probabilities(scores)]
         if not self.partners_:

@@ -65,6 +65,11 @@ class TableColumns:
         return tuple(column.name for column in self.columns)
 
     @property
+    def owners(self) -> NDArray:
+        """Place among the columns of X of each feature of the result."""
+        return np.searchsorted(_starts(self.columns), self.kept, side="right") - 1
+
+    @property
     def feature_names(self) -> NDArray:
         """Names of the columns of the result, an array of str objects.
 

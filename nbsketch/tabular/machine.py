@@ -28,6 +28,8 @@ from nbsketch.files.states import scaler
 from nbsketch.rows.transform import InputScaler
 from nbsketch.tabular.problem import Member, Points
 
+# Training rows at which columns are permuted.
+_PERMUTED = 500
 _PULL = 0.05
 # The constraint on the sum, as one more equation of least squares.
 _SUM = 1e4
@@ -91,6 +93,23 @@ class Machine:
             total += weight * np.sqrt(squares / (squares.max() or 1.0))
         total = np.where(self.low < self.high, total, 0.0)
         return total / (total.max() or 1.0)
+
+    def importances(self, owners: NDArray, count: int) -> NDArray:
+        """Return the mean squared change of predictions if a column is permuted.
+
+        The sum over the outputs, in units of their variances, at 500 training rows.
+        `owners` has the place among `count` columns of each feature.
+        """
+        drawn = np.random.default_rng(0).permutation(len(self.rows))[:_PERMUTED]
+        rows = self.rows[drawn]
+        columns = owners[self.scaler.features]
+        before = self.predict(Points(rows, rows, self.rows))
+        out = np.zeros(count)
+        for j in np.unique(columns):
+            moved = np.where(columns == j, np.roll(rows, 1, axis=0), rows)
+            change = self.predict(Points(moved, moved, self.rows)) - before
+            out[j] = np.square(change / self.spread).sum(axis=1).mean()
+        return out
 
     def n_numbers(self) -> int:
         """Return how many numbers predictions need."""

@@ -89,6 +89,9 @@ class TabularKernelRegressor(
     feature_relevance_ : ndarray of shape (p,)
         Relevance of each feature of `columns_`: inverse length scales, averaged over
         the members by their weights, relative to the largest.
+    feature_importances_ : ndarray of shape (q,)
+        Shares of the columns of X in the variation of predictions: about permutation
+        importance. Computed when asked for.
     loss_ : Loss
         The loss.
     loo_error_ : float or ndarray of shape (d,)
@@ -208,9 +211,13 @@ class TabularKernelRegressor(
     @rowwise(table_by_row)
     def predict(self, X: Any) -> NDArray:
         """Return the predictions of the rows of X, of shape (n,) or (n, d)."""
+        return self._outputs(self._points(X))
+
+    def _outputs(self, points: Points) -> NDArray:
         if isinstance(self.loss_, PinballLoss):
-            return self.predict_quantiles(X, self.loss_.quantile)[..., 0]
-        values = self._values(self._points(X))
+            levels = self.noise_.quantiles(np.array([self.loss_.quantile]))
+            return self._spread(points, levels)[..., 0]
+        values = self._values(points)
         return values[:, 0] if self._single else values
 
     @rowwise(table_by_row)
@@ -236,7 +243,7 @@ class TabularKernelRegressor(
         """
         check_is_fitted(self)
         tau = np.array(check_levels("levels", np.atleast_1d(np.asarray(levels))))
-        return self._spread(X, self.noise_.quantiles(tau))
+        return self._spread(self._points(X), self.noise_.quantiles(tau))
 
     @rowwise(lambda method, X, y: table_by_row(method, X, as_values(y, ())))
     def predict_cdf(self, X: Any, y: ArrayLike) -> NDArray:
@@ -257,7 +264,7 @@ class TabularKernelRegressor(
         ndarray of shape (n, k) or (n, d, k)
             Probabilities.
         """
-        center, sigma = self._law(X)
+        center, sigma = self._law(self._points(X))
         values = as_values(y, center.shape[: 1 if self._single else 2])
         values = values[:, None] if self._single else values
         levels = self.noise_.levels((values - center[:, :, None]) / sigma[:, :, None])
@@ -290,7 +297,7 @@ class TabularKernelRegressor(
         """
         check_is_fitted(self)
         level = check_level("coverage", coverage)
-        return self._spread(X, self.noise_.limits(level))
+        return self._spread(self._points(X), self.noise_.limits(level))
 
     def _stack_partners(
         self, left_out: LeftOutRows, Y: NDArray, values: list[NDArray]
@@ -328,16 +335,15 @@ class TabularKernelRegressor(
             out += weight * self._scores(partner.predict(points.encoded))
         return self.loss_.mean(out)
 
-    def _law(self, X: Any) -> tuple[NDArray, NDArray]:
+    def _law(self, points: Points) -> tuple[NDArray, NDArray]:
         """Return predictions and local scales of errors, (n, d) each."""
-        points = self._points(X)
         with one_thread():
             sigma = self.noise_.sigma(points.rows)
         return self._values(points), sigma
 
-    def _spread(self, X: Any, scores: NDArray) -> NDArray:
+    def _spread(self, points: Points, scores: NDArray) -> NDArray:
         """Return predictions plus local scales times scores (levels, d)."""
-        center, sigma = self._law(X)
+        center, sigma = self._law(points)
         out = center[:, :, None] + sigma[:, :, None] * scores.T
         if isinstance(self.loss_, LogLinkLoss):
             out = np.maximum(out, 0.0)

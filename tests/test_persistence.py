@@ -42,7 +42,8 @@ from nbsketch import (
     TanimotoKernel,
 )
 from nbsketch.files import save_model
-from nbsketch.tabular.trees import Partition, Tree
+from nbsketch.tabular.trees import Tree
+from nbsketch.tuning.trees import Partition
 
 RECIPES = [
     PSparsifiedSketch(9),

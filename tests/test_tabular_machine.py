@@ -20,11 +20,12 @@ from nbsketch.tabular.leaves import fit_leaf, pooled_error
 from nbsketch.tabular.machine import stack_weights
 from nbsketch.tabular.members import Leaves
 from nbsketch.tabular.noise import fit_noise, gross_errors
-from nbsketch.tabular.problem import Points, Training
+from nbsketch.tabular.problem import Points
 from nbsketch.tabular.ridge import Ridge
 from nbsketch.tabular.scales import Scales, best_penalty, form_of
-from nbsketch.tabular.trees import fit_tree, grow
-from nbsketch.tuning.rows import prepare
+from nbsketch.tabular.trees import fit_tree
+from nbsketch.tuning.rows import Training, prepare
+from nbsketch.tuning.trees import grow
 
 FAMILIES = {
     "matern-3/2": lambda A, B, widths: matern(A, B, widths, 1.5),

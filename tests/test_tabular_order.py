@@ -12,8 +12,8 @@ from nbsketch import (
     TabularKernelRegressor,
 )
 from nbsketch.tabular import fit
-from nbsketch.tabular.problem import Training
 from nbsketch.tabular.ridge import table_order
+from nbsketch.tuning.rows import Training
 
 
 def series(n, seed=0):

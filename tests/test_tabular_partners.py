@@ -15,7 +15,7 @@ from nbsketch import TabularKernelClassifier, TabularKernelRegressor
 from nbsketch.tabular import partners
 from nbsketch.tabular.boosting import BoostedTrees, boosting
 from nbsketch.tabular.partners import fit_partner, folds_of, pool_weights, pooled
-from nbsketch.tabular.problem import Training
+from nbsketch.tuning.rows import Training
 
 
 def linear_table(n=150, seed=0):

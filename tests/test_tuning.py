@@ -12,8 +12,9 @@ from nbsketch.datasets import make_friedman_outliers
 from nbsketch.kernels import LEARNABLE
 from nbsketch.rows.transform import fit_scaler
 from nbsketch.tuning import search, tune
+from nbsketch.tuning.blocks import BlockCriterion
 from nbsketch.tuning.criterion import ExactCriterion, LeaveOneOut, Sample
-from nbsketch.tuning.descent import LONGEST, Budget, Curvature, Descent
+from nbsketch.tuning.descent import LONGEST, Budget, Curvature, Descent, penalized
 from nbsketch.tuning.rows import prepare
 
 KERNELS = {
@@ -76,27 +77,8 @@ def test_residuals_are_those_of_refits(family, n_outputs, weighted):
         assert_array_equal(actual[sample.weights == 0], 0)
         desired[sample.weights == 0] = 0
     assert_allclose(actual, desired, rtol=0, atol=1e-6)
-    assert_allclose(criterion(point)[0], mean_log(sample, desired), rtol=0, atol=1e-6)
-
-
-@pytest.mark.thin
-@families
-@outputs
-@weighted
-@pytest.mark.parametrize("cut", [np.inf, 0.7])
-def test_gradient_is_that_of_finite_differences(family, n_outputs, weighted, cut):
-    sample, point = some_sample(n_outputs, weighted, cut), some_point()
-    criterion = LeaveOneOut(sample, FAMILIES[family])
-    value, actual = criterion(point)
-    assert_allclose(value, mean_log(sample, criterion.residuals(point)), rtol=1e-12)
-    step = 1e-4
-    moves = step * np.eye(len(point))
-    desired = [
-        (criterion(point + d)[0] - criterion(point - d)[0]) / (2 * step) for d in moves
-    ]
-    # Matern 1/2 has a kink at 0: rounding of distances counts by its square root
-    tolerance = 2e-4 if family == "matern-1/2" else 1e-6
-    assert_allclose(actual, desired, rtol=0, atol=tolerance)
+    path = criterion.path(point[:-1], point[-1:])
+    assert_allclose(path, mean_log(sample, desired), rtol=0, atol=1e-6)
 
 
 @families
@@ -105,135 +87,14 @@ def test_path_and_predictions_agree_with_the_criterion(family, weighted):
     sample, point = some_sample(2, weighted, cut=0.7), some_point()
     criterion = LeaveOneOut(sample, FAMILIES[family])
     errors = criterion.path(point[:-1], np.array([0.5, LOG_TAU]))
-    assert_allclose(errors[1], criterion(point)[0], rtol=0, atol=1e-8)
+    desired = mean_log(sample, criterion.residuals(point))
+    assert_allclose(errors[1], desired, rtol=0, atol=1e-8)
     new = np.random.default_rng(1).normal(size=(7, 3))
     predict = ridge_on_landmarks(sample, KERNELS[family], point)
     mean = np.average(sample.Y, axis=0, weights=sample.weights)
     assert_allclose(
         criterion.predictor(point)(new) + mean, predict(new), rtol=0, atol=1e-6
     )
-
-
-def test_gradient_of_the_laplacian_to_eight_digits():
-    """Central differences of fourth order; many rows make several tiles."""
-    sample = some_sample(2, weighted=True, m=150, size=40)
-    point, step = some_point(), 4e-4
-    criterion = LeaveOneOut(sample, FAMILIES["laplacian"])
-    actual = criterion(point)[1]
-    for k, move in enumerate(step * np.eye(len(point))):
-        near, far = (
-            criterion(point + f * move)[0] - criterion(point - f * move)[0]
-            for f in (1, 2)
-        )
-        assert_allclose(actual[k], (8 * near - far) / (12 * step), rtol=0, atol=1e-8)
-
-
-@families
-@outputs
-@weighted
-def test_evidence_beside_the_error_is_that_of_the_covariance(
-    family, n_outputs, weighted
-):
-    sample, point = some_sample(n_outputs, weighted), some_point()
-    error, evidence = (
-        LeaveOneOut(sample, FAMILIES[family], share)(point)[0] for share in (1.0, 0.0)
-    )
-    L, width = sample.X[sample.landmarks], np.exp(-point[:-1])
-    weights = np.ones(40) if sample.weights is None else sample.weights
-    B, C = KERNELS[family](sample.X, L, width), KERNELS[family](L, L, width)
-    B = np.sqrt(weights)[:, None] * (B - weights @ B / 40)
-    Y = np.sqrt(weights)[:, None] * (sample.Y - weights @ sample.Y / 40)
-    S = B @ np.linalg.solve(C, B.T) / np.exp(LOG_TAU) + np.eye(40)
-    effective = weights.sum() ** 2 / (weights**2).sum()
-    desired = np.linalg.slogdet(S)[1] / effective
-    desired += np.log((Y * np.linalg.solve(S, Y)).sum() / effective)
-    assert_allclose(evidence, desired, rtol=0, atol=1e-6)
-    both = LeaveOneOut(sample, FAMILIES[family], 0.8)
-    value, actual = both(point)
-    assert_allclose(value, 0.8 * error + 0.2 * evidence, rtol=0, atol=1e-10)
-    step = 1e-4
-    slopes = [
-        (both(point + d)[0] - both(point - d)[0]) / (2 * step)
-        for d in step * np.eye(len(point))
-    ]
-    tolerance = 2e-4 if family == "matern-1/2" else 1e-6
-    assert_allclose(actual, slopes, rtol=0, atol=tolerance)
-
-
-@pytest.mark.parametrize("family", ["laplacian", "matern-3/2"])
-@pytest.mark.parametrize("log_tau", [-1.0, -14.0])
-def test_single_precision_only_where_double_agrees(family, log_tau, monkeypatch):
-    sample = some_sample(2, weighted=True, m=600, size=120)
-    point = np.append(np.linspace(-0.8, 0.1, 3), log_tau)
-    value, gradient = LeaveOneOut(sample, FAMILIES[family])(point)
-    monkeypatch.setattr(LeaveOneOut, "_least_level", lambda *args: 2)
-    desired, exact = LeaveOneOut(sample, FAMILIES[family])(point)
-    assert_allclose(value, desired, rtol=0, atol=1e-4)
-    assert_allclose(gradient, exact, rtol=0, atol=1e-3 * np.abs(exact).max())
-    # Penalties near zero leave no digits to spare.
-    assert (value == desired) == (log_tau < -10)
-
-
-def test_single_precision_of_nearly_dependent_landmarks(monkeypatch):
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(1000, 3))
-    Y = np.sin(X[:, :1]) + 0.01 * rng.normal(size=(1000, 1))
-    sample = Sample(X, Y, None, np.arange(100))
-    point = np.append(np.full(3, -2.5), -4.0)
-    value, gradient = LeaveOneOut(sample, FAMILIES["matern-3/2"])(point)
-    monkeypatch.setattr(LeaveOneOut, "_least_level", lambda *args: 2)
-    desired, exact = LeaveOneOut(sample, FAMILIES["matern-3/2"])(point)
-    assert value != desired
-    assert_allclose(value, desired, rtol=0, atol=1e-4)
-    assert_allclose(gradient, exact, rtol=0, atol=1e-3 * np.abs(exact).max())
-
-
-@pytest.mark.parametrize("family", ["gaussian", "matern-3/2"])
-def test_rows_whitened_in_double_precision_allow_the_rest_in_single(
-    family, monkeypatch
-):
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(1000, 3))
-    Y = np.sin(X[:, :1]) + 0.1 * rng.normal(size=(1000, 1))
-    sample = Sample(X, Y, np.ones(1000), np.arange(100))
-    point = np.append(np.full(3, -2.5), -8.0)
-    criterion = LeaveOneOut(sample, FAMILIES[family])
-    value, gradient = criterion(point)
-    assert criterion.level == 1
-    monkeypatch.setattr(LeaveOneOut, "_least_level", lambda *args: 2)
-    desired, exact = LeaveOneOut(sample, FAMILIES[family])(point)
-    assert value != desired
-    assert_allclose(value, desired, rtol=0, atol=1e-4)
-    assert_allclose(gradient, exact, rtol=0, atol=1e-3 * np.abs(exact).max())
-
-
-def test_large_eigenvalues_leave_the_gram_matrix_positive_definite(monkeypatch):
-    rng = np.random.default_rng(0)
-    X = np.sign(rng.normal(size=(2000, 1))) + 0.001 * rng.normal(size=(2000, 2))
-    Y = X[:, :1] + 0.1 * rng.normal(size=(2000, 1))
-    sample = Sample(X, Y, None, np.arange(300))
-    point = np.append(np.zeros(2), -9.2)
-    criterion = LeaveOneOut(sample, FAMILIES["gaussian"])
-    value = criterion(point)[0]
-    assert criterion.level == 1
-    monkeypatch.setattr(LeaveOneOut, "_least_level", lambda *args: 2)
-    desired = LeaveOneOut(sample, FAMILIES["gaussian"])(point)[0]
-    assert_allclose(value, desired, rtol=0, atol=1e-4)
-
-
-def test_double_precision_stays_once_it_was_needed():
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(1000, 3))
-    sample = Sample(X, np.sin(X[:, :1]), None, np.arange(100))
-    criterion = LeaveOneOut(sample, FAMILIES["matern-3/2"])
-    points = [np.append(np.full(3, -2.5), log_tau) for log_tau in (-4.0, -12.0)]
-    first = criterion(points[0])[0]
-    assert criterion.level < 2
-    criterion(points[1])
-    assert criterion.level == 2
-    again = criterion(points[0])[0]
-    assert again != first
-    assert_allclose(again, first, rtol=0, atol=1e-4)
 
 
 @pytest.mark.parametrize("family", ["laplacian", "matern-5/2"])
@@ -269,9 +130,9 @@ def test_gradient_of_the_penalty_of_the_search_is_that_of_finite_differences(rng
     point, weights = rng.normal(size=5), (0.3, 0.7)
 
     def value(shift):
-        return search.penalized(*weights, point + shift, 2.0, np.ones(5))[0]
+        return penalized(*weights, point + shift, 2.0, np.ones(5))[0]
 
-    gradient = search.penalized(*weights, point, 2.0, np.ones(5))[1]
+    gradient = penalized(*weights, point, 2.0, np.ones(5))[1]
     steps = 1e-6 * np.eye(5)
     expected = [1 + (value(step) - value(-step)) / 2e-6 for step in steps]
     assert_allclose(gradient, expected, rtol=1e-7)
@@ -408,19 +269,6 @@ def wiggle(n=300, q=4, seed=0):
     rng = np.random.default_rng(seed)
     X = rng.uniform(size=(n, q))
     return X, np.sin(6 * X[:, :1]) + 0.1 * rng.normal(size=(n, 1))
-
-
-@pytest.fixture
-def few_rows(monkeypatch):
-    """Searches of a third of the rows in each stage: polished from 1000 rows on."""
-    for name in ("_EVIDENCE", "_FURTHER", "_NOISY", "_EXACT"):
-        stage = getattr(search, name)
-        stage = stage._replace(rows=stage.rows // 3)
-        if hasattr(stage, "landmarks"):
-            stage = stage._replace(landmarks=tuple(m // 3 for m in stage.landmarks))
-        monkeypatch.setattr(search, name, stage)
-    for name in ("_CHECK", "_SPARE"):
-        monkeypatch.setattr(search, name, getattr(search, name) // 3)
 
 
 def test_friedman_is_learned():
@@ -570,58 +418,58 @@ def test_family_is_the_one_asked_for(family):
     )
 
 
-def test_noisy_targets_are_polished_if_there_are_rows_to_spare(few_rows, monkeypatch):
-    shares = []
-    call = LeaveOneOut.__call__
-
-    def record(self, point):
-        shares.append(self._share)
-        return call(self, point)
-
-    monkeypatch.setattr(LeaveOneOut, "__call__", record)
-    for n, noise, is_polished in [(1000, 0.3, 1), (960, 0.3, 0), (1000, 0.01, 0)]:
-        shares.clear()
-        X, Y = wiggle(n, q=2)
-        Y += (noise - 0.1) * (Y - np.sin(6 * X[:, :1])) / 0.1
-        tune(X, Y, rng=0)
-        assert set(shares) == ({0.8} if is_polished else set())
-
-
-@pytest.mark.parametrize("is_better", [True, False])
-def test_a_polish_is_kept_if_the_error_of_other_rows_falls(
-    is_better, few_rows, monkeypatch
+@pytest.mark.parametrize(
+    ("n", "noise", "expected"),
+    [
+        (3000, 0.3, {BlockCriterion}),
+        (2990, 0.3, {ExactCriterion}),
+        (3000, 1e-3, {BlockCriterion, ExactCriterion}),
+    ],
+)
+def test_noisy_targets_are_searched_on_blocks_if_there_are_rows_to_spare(
+    n, noise, expected, monkeypatch
 ):
-    X, Y = wiggle(1000, q=2)
-    rows = prepare(X, Y, None, fit_scaler(X, "standard"), np.arange(1000))
-    calls = iter([0.0, 1.0] if is_better else [1.0, 0.0])  # polished, and before
-    monkeypatch.setattr(search, "_lowest", lambda errors, point: next(calls))
-    polished = []
-    polish = search.Descents.polished
+    calls = set()
+    for kind in (BlockCriterion, ExactCriterion):
 
-    def record(self, *args):
-        polished.append(polish(self, *args))
-        return polished[-1]
+        def record(self, point, call=kind.__call__):
+            calls.add(type(self))
+            return call(self, point)
 
-    monkeypatch.setattr(search.Descents, "polished", record)
-    monkeypatch.setattr(search, "_CLEAN", -99.0)
+        monkeypatch.setattr(kind, "__call__", record)
+    X, Y = wiggle(n, q=2)
+    Y = np.sin(6 * X[:, :1]) + noise * (Y - np.sin(6 * X[:, :1])) / 0.1
+    rows = prepare(X, Y, None, fit_scaler(X, "standard"), np.arange(n))
     budget, rng = Budget(300, np.inf), np.random.default_rng(0)
     descents = search.Descents(rows, FAMILIES["matern-3/2"], rng, budget)
-    found = descents.learn(np.full(3, -1.0))
-    assert (found is polished[0]) == is_better
+    found = descents.learn(np.array([0.0, 0.0, -3.0]))
+    assert calls == expected
+    assert found[0] > found[1] + 2
 
 
-def test_a_search_no_better_than_its_start_begins_again(few_rows, monkeypatch):
+def test_many_rows_are_compared_on_blocks():
+    """Landmarks are too few for length scales that thousands of rows resolve."""
+    rng = np.random.default_rng(0)
+    X = rng.uniform(size=(3000, 3))
+    Y = np.sin(40 * X[:, :1]) * np.sin(40 * X[:, 1:2])
+    Y += 0.2 * rng.normal(size=(3000, 1))
+    tuned = tune(X, Y, preprocessing="standard", rng=0)
+    assert tuned.relevance[:2].min() > 20 * tuned.relevance[2]
+    assert tuned.error < 0.6 * tuned.isotropic_error
+
+
+def test_a_search_no_better_than_its_start_begins_again(monkeypatch):
     X, Y = wiggle(300)
     rows = prepare(X, Y, None, fit_scaler(X, "standard"), np.arange(300))
     starts, iterations = [], []
-    descended = search.Descents.descended
+    by_evidence = search.Descents._by_evidence
 
-    def record(self, criterion, sample, point, most, *args):
+    def record(self, drawn, point, stage, *args):
         starts.append(point)
-        iterations.append(most)
-        return descended(self, criterion, sample, point, most, *args)
+        iterations.append(stage.iterations)
+        return by_evidence(self, drawn, point, stage, *args)
 
-    monkeypatch.setattr(search.Descents, "descended", record)
+    monkeypatch.setattr(search.Descents, "_by_evidence", record)
     monkeypatch.setattr(ExactCriterion, "left_out", lambda *args: 0.0)
     rng, start = np.random.default_rng(0), np.full(5, -1.0)
     budget = Budget(300, np.inf)

@@ -53,6 +53,19 @@ def _exponential(u: Any, bits: Any, scale: Any, out: Any) -> None:
 
 
 @compiled()
+def _exponent(family: int, u: Any) -> None:
+    """Turn distances D, in place, into the u of the kernel's e^-u."""
+    if family == GAUSSIAN:
+        for j in range(u.size):
+            u[j] *= 0.5
+    elif family != LAPLACIAN:
+        factor = 1.0 if family == MATERN_12 else 3.0
+        factor = 5.0 if family == MATERN_52 else factor
+        for j in range(u.size):
+            u[j] = math.sqrt(factor * u[j])
+
+
+@compiled()
 def kernel_and_slope(
     family: int,
     row_norms: Any,
@@ -72,14 +85,7 @@ def kernel_and_slope(
         for j in range(n):
             square = row_norms[i] + column_norms[j] - 2.0 * values[i, j]
             u[j] = max(square, 0.0)
-        if family == GAUSSIAN:
-            for j in range(n):
-                u[j] *= 0.5
-        else:
-            factor = 1.0 if family == MATERN_12 else 3.0
-            factor = 5.0 if family == MATERN_52 else factor
-            for j in range(n):
-                u[j] = math.sqrt(factor * u[j])
+        _exponent(family, u)
         _exponential(u, bits[i], slopes[i], values[i])
         _profile(family, u, values[i], slopes[i])
 
@@ -92,6 +98,8 @@ def _profile(family: int, u: Any, values: Any, slopes: Any) -> None:
         v = u[j]
         if family == GAUSSIAN:
             slopes[j] = -0.5 * e
+        elif family == LAPLACIAN:
+            slopes[j] = -e
         elif family == MATERN_12:
             # Singular at 0, where the squared differences it multiplies vanish.
             slopes[j] = -0.5 * e / max(v, 1e-8)
@@ -121,8 +129,7 @@ def laplacian(
                 for j in range(u.size):
                     u[j] += abs(a - columns[k, j])
             _exponential(u, bits[i], slopes[i], values[i])
-            for j in range(u.size):
-                slopes[i, j] = -values[i, j]
+            _profile(LAPLACIAN, u, values[i], slopes[i])
 
 
 @compiled(fastmath=REORDER)
@@ -215,7 +222,7 @@ def _invert(A: Any, v: Any) -> float:
 
 @compiled()
 def block_inverses(
-    is_l1: bool,
+    family: int,
     rows: Any,
     noise: Any,
     A: Any,
@@ -227,9 +234,8 @@ def block_inverses(
 ) -> None:
     """Fill inverses of the covariances K + 1 1^T + diag(noise) of blocks of rows.
 
-    `rows` (b, p, c) are scaled; K is the Laplacian kernel or Matern 3/2. `A` and
-    `slopes` are (b, c, c), `bits` the slopes as integers; slopes are filled below the
-    diagonal.
+    `rows` (b, p, c) are scaled. `A` and `slopes` are (b, c, c), `bits` the slopes as
+    integers; slopes are filled below the diagonal.
     """
     c = rows.shape[2]
     scratch = np.empty(c)
@@ -237,18 +243,12 @@ def block_inverses(
         for i in range(c):
             u = scratch[: i + 1]
             u[:] = 0.0
-            _add_row(is_l1, rows[t], i, u)
+            _add_row(family == LAPLACIAN, rows[t], i, u)
             values = A[t, i, : i + 1]
             s = slopes[t, i, : i + 1]
-            if not is_l1:
-                for j in range(u.size):
-                    u[j] = math.sqrt(3.0 * u[j])
+            _exponent(family, u)
             _exponential(u, bits[t, i, : i + 1], s, values)
-            if is_l1:
-                for j in range(u.size):
-                    s[j] = -values[j]
-            else:
-                _profile(MATERN_32, u, values, s)
+            _profile(family, u, values, s)
             for j in range(u.size):
                 values[j] += 1.0
             values[i] += noise[t, i]
@@ -280,7 +280,7 @@ def _add_product(a: Any, B: Any, w: Any) -> None:
 
 @compiled()
 def block_slopes(
-    is_l1: bool,
+    family: int,
     rows: Any,
     noise: Any,
     product: Any,
@@ -316,4 +316,4 @@ def block_slopes(
             out[t, -1] += noise[t, i] * w[i]
             for j in range(i):
                 w[j] *= 2.0 * slopes[t, i, j]
-            _add_slopes(is_l1, rows[t], i, scratch[:i], out[t])
+            _add_slopes(family == LAPLACIAN, rows[t], i, scratch[:i], out[t])

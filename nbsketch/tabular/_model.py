@@ -49,7 +49,8 @@ from nbsketch.tabular.partners import (
     folds_of,
     lowers_log_loss,
 )
-from nbsketch.tabular.problem import Points, Training
+from nbsketch.tabular.problem import Points
+from nbsketch.tuning.rows import Training
 
 # Features that the summary lists.
 _LISTED = 5

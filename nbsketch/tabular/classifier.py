@@ -19,7 +19,8 @@ from nbsketch.tabular._model import TabularModel, without_effort
 from nbsketch.tabular.calibration import N_SLOPES, calibrate, two_columns
 from nbsketch.tabular.noise import Suspects
 from nbsketch.tabular.partners import logarithms, pool_weights, pooled
-from nbsketch.tabular.problem import Points, Training, at_rows
+from nbsketch.tabular.problem import Points
+from nbsketch.tuning.rows import Training, at_rows
 
 # Classes of fewer rows are a warning, which names so many of them.
 _FEW_ROWS = 5

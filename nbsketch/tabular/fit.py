@@ -16,7 +16,7 @@ from nbsketch.solvers.left_out import OrderEffect
 from nbsketch.tabular.machine import Machine, stack_weights
 from nbsketch.tabular.members import fit_on_tree
 from nbsketch.tabular.noise import Suspects, gross_errors
-from nbsketch.tabular.problem import Member, Training, at_rows
+from nbsketch.tabular.problem import Member
 from nbsketch.tabular.ridge import VALIDATION, Ridge, table_order
 from nbsketch.tabular.scales import (
     ALONE,
@@ -35,7 +35,7 @@ from nbsketch.tabular.working import (
     working_loss,
 )
 from nbsketch.tuning.descent import Budget
-from nbsketch.tuning.rows import Rows, moments_of
+from nbsketch.tuning.rows import Rows, Training, at_rows, moments_of
 
 # The largest leaf of a tree, and of one whose error still falls with the rows.
 TREE_ROWS = 1600

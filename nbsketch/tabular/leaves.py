@@ -27,7 +27,7 @@ from nbsketch._machine.blas import (
 )
 from nbsketch.gram.dense import upper_triangle
 from nbsketch.gram.form import CompiledForm
-from nbsketch.tabular.problem import Training, at_rows
+from nbsketch.tuning.rows import Training, at_rows
 
 # Single precision, with one step of refinement, if tau is at least this: below, the
 # condition number, up to c / tau, uses up its digits.

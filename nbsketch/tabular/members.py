@@ -10,9 +10,11 @@ from numpy.typing import NDArray
 from nbsketch._report.fields import array, check_fields, positive, stored
 from nbsketch._report.validation import check_choice
 from nbsketch.kernels import LEARNABLE
-from nbsketch.tabular.problem import Member, Points, Training
+from nbsketch.tabular.problem import Member, Points
 from nbsketch.tabular.scales import Scales, kernel_of
-from nbsketch.tabular.trees import Tree, fit_tree, grow
+from nbsketch.tabular.trees import Tree, fit_tree
+from nbsketch.tuning.rows import Training
+from nbsketch.tuning.trees import grow
 
 
 @stored

@@ -28,10 +28,9 @@ from nbsketch.rows.outliers import (
     medians,
     suspect_targets,
 )
-from nbsketch.tabular.problem import Training, at_rows
 from nbsketch.tabular.ridge import LandmarkFunction, Ridge
 from nbsketch.tabular.scales import SMOOTH, form_of
-from nbsketch.tuning.rows import Rows, moments_of
+from nbsketch.tuning.rows import Rows, Training, at_rows, moments_of
 from nbsketch.tuning.search import isotropic_start
 
 # Landmarks of the regression of log sizes.

@@ -25,7 +25,7 @@ from threadpoolctl import threadpool_limits
 from nbsketch._jit.threads import thread_limit
 from nbsketch._report.progress import seconds_left
 from nbsketch.tabular.calibration import calibrate, least_log_loss
-from nbsketch.tabular.problem import Training
+from nbsketch.tuning.rows import Training
 
 _FOLDS = 5
 # Folds that say whether the others are worth their time.

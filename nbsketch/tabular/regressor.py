@@ -27,8 +27,9 @@ from nbsketch.tabular._model import TabularModel, without_effort
 from nbsketch.tabular.fit import SQUARE, LeftOutRows
 from nbsketch.tabular.machine import stack_weights
 from nbsketch.tabular.noise import Suspects, errors_beside, expected_error, fit_noise
-from nbsketch.tabular.problem import Points, Training, at_rows
+from nbsketch.tabular.problem import Points
 from nbsketch.tabular.working import WorkingLoss, losses_of, stacked
+from nbsketch.tuning.rows import Training, at_rows
 
 
 @without_effort

@@ -31,8 +31,9 @@ from nbsketch.solvers.left_out import (
 )
 from nbsketch.solvers.ridge import RidgePath
 from nbsketch.solvers.spectrum import Spectrum, moments
-from nbsketch.tabular.problem import Member, Points, Training
+from nbsketch.tabular.problem import Member, Points
 from nbsketch.tabular.scales import SMOOTH, form_of
+from nbsketch.tuning.rows import Training
 
 # Rows whose left-out residuals choose tau.
 VALIDATION = 4000

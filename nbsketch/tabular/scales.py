@@ -15,13 +15,12 @@ from nbsketch.gram import CompiledForm
 from nbsketch.gram.dense import upper_triangle
 from nbsketch.kernels import LEARNABLE, StationaryKernel
 from nbsketch.rows.transform import InputScaler
-from nbsketch.tabular.blocks import learn
 from nbsketch.tabular.leaves import pooled_error
-from nbsketch.tabular.problem import Training
-from nbsketch.tabular.trees import grow
+from nbsketch.tuning.blocks import learn
 from nbsketch.tuning.descent import Budget
-from nbsketch.tuning.rows import Rows
+from nbsketch.tuning.rows import Rows, Training
 from nbsketch.tuning.search import isotropic_start, outer_product_start, spread_start
+from nbsketch.tuning.trees import grow
 from nbsketch.tuning.tuner import ScaleSearch
 
 SMOOTH = "matern-3/2"
@@ -101,7 +100,7 @@ class BlockSearch(ScaleSearch):
         return outer_product_start(rows, self.family, point, self.rng)
 
     def _learned(self, rows: Rows, point: NDArray) -> NDArray:
-        return learn(preprocessed(rows), SMOOTH, point, self.rng, self.budget)
+        return learn(preprocessed(rows), self.family, point, self.rng, self.budget)
 
 
 def preprocessed(rows: Rows) -> Training:
@@ -133,7 +132,7 @@ def learn_scales(
     if len(points) == 1:
         log_tau = np.log(max(smooth.tau, _LEAST_TAU))
         start = np.append(np.log(smooth.inverse) + _NARROW, log_tau)
-        points.append(learn(data, ROUGH, start, rng, budget))
+        points.append(learn(data, FAMILIES[ROUGH], start, rng, budget))
     scales = [smooth, best_penalty(data, Scales.at(ROUGH, points[1]), sample)]
     if len(rows.kept) <= ALONE:
         wide = smooth.inverse * np.exp(_WIDE)

@@ -26,11 +26,11 @@ from nbsketch.tabular.leaves import fit_leaf
 from nbsketch.tabular.machine import stack_weights
 from nbsketch.tabular.members import fit_on_tree
 from nbsketch.tabular.noise import Suspects
-from nbsketch.tabular.problem import Points, Training, at_rows
+from nbsketch.tabular.problem import Points
 from nbsketch.tabular.scales import SMOOTH, Scales, best_penalty
-from nbsketch.tabular.trees import grow
-from nbsketch.tuning.rows import Rows
+from nbsketch.tuning.rows import Rows, Training, at_rows
 from nbsketch.tuning.search import isotropic_start
+from nbsketch.tuning.trees import grow
 
 # Huber's threshold in robust standard deviations: 95 % of the efficiency of the square
 # loss for Gaussian errors (Huber, Robust Statistics, 1981).

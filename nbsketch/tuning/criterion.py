@@ -10,9 +10,6 @@ has residuals r and leverages h, and without row i its residual is
 :math:`r_i / (1 - h_i)`. The criterion is the logarithm of the weighted mean of the
 squared norm of these.
 
-A share of minus twice the logarithm of the evidence per row, of targets of covariance
-proportional to F F^T + tau I for the whitened rows F, may take part: it varies less.
-
 `ExactCriterion` is the evidence of few rows, all of which are landmarks. With weights
 w, the targets are modeled as Gaussian of covariance
 :math:`\sigma^2 \Sigma`, :math:`\Sigma = K + \tau\, \mathrm{diag}(1 / w)`. With
@@ -68,20 +65,11 @@ _FAR = 1e3
 # Rows of less weight have this one, relative to the mean: its inverse is a number in
 # single precision.
 _LEAST_WEIGHT = 1e-30
+# Smallest share of the weight outside of a block, against rounding.
+_LEAST_REST = 1e-10
 # Residuals are not divided by less than this: one minus a leverage is rounded.
 _LEAST_FREEDOM = 1e-10
 _TINY = np.finfo(np.float64).tiny
-# Whether F and T are in single precision, by level. It serves from this number of terms
-# on: for T if tau and the value are at least so large, and for F too if the diagonal of
-# the Cholesky factor of C, and tau times its least element, are. Values then have
-# errors below 1e-4, slopes relative ones below 1e-3, with which searches for nearly
-# noise-free targets would stop early.
-_SINGLE = (True, True), (False, True), (False, False)
-_LEAST_TERMS = 3e6
-_LEAST_TAU = 1e-4
-_LEAST_VALUE = -6.0
-_LEAST_PIVOT = 1e-3
-_LEAST_PRODUCT = 3e-5
 # From this tau on, covariances are inverted in single precision: 30 % less time, and
 # values with errors below 2e-5.
 _LEAST_EXACT_TAU = 0.02
@@ -118,30 +106,11 @@ class Sample(NamedTuple):
     blocks: NDArray | None = None
 
 
-class Fit(NamedTuple):
-    """A fitted ridge. Scaled rows are centered and multiplied by sqrt(w)."""
-
-    F: NDArray  # whitened rows, (m, l); they may be overwritten by `_gradient`
-    inner: NDArray  # F^T F + tau I, (l, l)
-    root: NDArray  # R, lower triangular: (B^T B + tau C)^-1 = R^T R, (l, l)
-    T: NDArray  # B R^T, (m, l)
-    scores: NDArray  # T^T Y, (l, d)
-    coef: NDArray  # beta, (l, d)
-    residual: NDArray  # scaled, (m, d)
-    freedom: NDArray  # 1 - h, (m, 1)
-    base: NDArray  # L^-1 for the Cholesky factor L of C, (l, l)
-
-
-class Slope(NamedTuple):
-    """Derivatives of the criterion in the residuals and in the map from Y to fits."""
-
-    g: NDArray  # in the residuals, (m, d)
-    q: NDArray  # in the diagonal of the map, (m, 1); zero if `product` is given
-    product: NDArray | None = None  # that in the blocks of the map times T, (m, l)
-
-
 class LeaveOneOut:
-    """The criterion as a function of the point (log inverse scales, log tau).
+    """Errors of leaving rows out, and the fitted function, at a point.
+
+    Points are (log inverse scales, log tau). One eigendecomposition of the whitened
+    rows F = B L^-T, for the Cholesky factor L of C, serves all tau.
 
     Parameters
     ----------
@@ -149,30 +118,9 @@ class LeaveOneOut:
         Rows, targets, weights and landmarks.
     family : int
         One of the codes of `nbsketch._jit.tuning.FAMILIES`.
-    share : float, default=1.0
-        Share of the left-out error in the criterion; the rest is evidence.
-
-    Attributes
-    ----------
-    error : float
-        Left-out error at the last point.
-
-    Notes
-    -----
-    With (B^T B + tau C)^-1 = R^T R, T = B R^T, the scores s = T^T y, g and q the
-    derivatives in r and h, v = T^T g and N = T^T diag(q) T: the derivative in B is
-    (2 diag(q) T - T (2 N - v s^T) - g s^T - r v^T) R, that in C is
-    tau R^T (v s^T - N) R, that in tau is tr(R^T (v s^T - N) R C), and that in the
-    scale a_k follows from both through the distances: in two thin products if these are
-    Euclidean, in one pass over absolute differences for the product Laplacian. Where
-    blocks are left out, diag(q) is a block-diagonal matrix. The determinant of the
-    evidence adds 2 e T R and e (tau R^T R - C^-1), for e = (1 - share) / M and the
-    effective number of rows M.
     """
 
-    def __init__(self, sample: Sample, family: int, share: float = 1.0) -> None:
-        self._share = share
-        self.error = np.inf
+    def __init__(self, sample: Sample, family: int) -> None:
         m, _ = sample.X.shape
         size = len(sample.landmarks)
         self._distance = distance_of(family)
@@ -183,58 +131,27 @@ class LeaveOneOut:
         weights = np.ones(m) if sample.weights is None else sample.weights
         self._weights = weights
         self._roots = np.sqrt(weights)
-        self._effective = effective_number(weights)
-        self._is_weighted = sample.weights is not None
         self._cuts = np.where(weights > 0, self._roots * min(sample.cut, 1e300), 1.0)
         self._target = self._roots[:, None] * (sample.Y - weights @ sample.Y / m)
         # Buffers shared by all evaluations.
         self._K, self._slopes = np.empty((2, m + size, size))
-        self._F, self._T, self._D = np.empty((3, m, size))
-        self._single = np.empty((3, m, size), dtype=np.float32)
-        # A line search is misled by values whose precision changes: it never falls.
-        self.level = 0 if m * size**2 >= _LEAST_TERMS else 2
-
-    def __call__(self, point: NDArray) -> tuple[float, NDArray]:
-        """Return the criterion and its gradient."""
-        fit = self._fit(point)
-        left_out = self._left_out(fit)
-        squares, shrink = self._squares(left_out)
-        total = max(float((shrink * (2 - shrink) * squares).sum()), _TINY)
-        value = self.error = float(np.log(total / self._count))
-        if self.level == 1 and value < _LEAST_VALUE:
-            self.level = 2
-            return self(point)
-        factor = 2 * self._share / total * shrink
-        slope = self._slope(fit, factor, left_out, squares)
-        if self._share < 1:
-            evidence, by_residual = self._evidence(fit, float(point[-1]))
-            value = self._share * value + (1 - self._share) * evidence
-            slope = slope._replace(g=slope.g + (1 - self._share) * by_residual)
-        return value, self._gradient(point, fit, slope)
-
-    def _evidence(self, fit: Fit, log_tau: float) -> tuple[float, NDArray]:
-        """Return minus twice the log evidence per row, and its slope in residuals."""
-        roots = fit.base.diagonal(), fit.root.diagonal()
-        log_determinant = 2 * float(np.log(roots[0] / roots[1]).sum())
-        log_determinant -= self._size * log_tau
-        total = max(float((self._target * fit.residual).sum()), _TINY)
-        number = self._effective
-        value = log_determinant / number + float(np.log(total / number))
-        return value, self._target / total
+        self._F, self._T = np.empty((2, m, size))
 
     def path(self, log_inverse: NDArray, log_taus: NDArray) -> NDArray:
         """Return the criterion for several tau, by one eigendecomposition."""
         self._whiten(log_inverse)
         errors = np.empty(len(log_taus))
-        for i, left_out in enumerate(self._left_out_path(np.exp(log_taus))):
-            square, shrunk = self._squares(left_out)
-            total = float((shrunk * (2 - shrunk) * square).sum())
+        cuts = self._cuts[:, None]
+        for i, left_out in enumerate(self._left_out(np.exp(log_taus))):
+            squares = np.square(left_out).sum(axis=1, keepdims=True)
+            shrink = cuts / np.maximum(np.sqrt(squares), cuts)
+            total = float((shrink * (2 - shrink) * squares).sum())
             errors[i] = max(total / self._count, _TINY)
         return np.log(errors)
 
     def sensitivity(self, point: NDArray) -> NDArray:
         """Return the root mean square of the derivative of f in each feature, (q,)."""
-        coef = self._fit(point).coef
+        coef = self._coef(point)
         inverse = np.exp(point[:-1])
         m = len(self._T)
         L = self._X[len(self._T) :]
@@ -247,13 +164,14 @@ class LeaveOneOut:
 
     def residuals(self, point: NDArray) -> NDArray:
         """Return the left-out residuals, (m, d); zero for rows of weight zero."""
-        fit = self._fit(point)
+        self._whiten(point[:-1])
         roots = np.where(self._roots > 0, self._roots, np.inf)
-        return self._left_out(fit) / roots[:, None]
+        (left_out,) = self._left_out(np.exp(point[-1:]))
+        return left_out / roots[:, None]
 
     def predictor(self, point: NDArray) -> Callable[[NDArray], NDArray]:
         """Return the fitted function of rows, without the mean of the targets."""
-        coef = self._fit(point).coef
+        coef = self._coef(point)
         L = self._X[len(self._T) :]
         inverse = np.exp(point[:-1])
         means = self._weights @ self._K[: len(self._T)] / len(self._T)
@@ -271,12 +189,8 @@ class LeaveOneOut:
         """Number of rows that are left out, times their mean weight."""
         return len(self._T)
 
-    def _left_out(self, fit: Fit) -> NDArray:
-        """Return the scaled residual of each row in a fit without it, (m, d)."""
-        return fit.residual / fit.freedom
-
-    def _left_out_path(self, taus: NDArray) -> Iterator[NDArray]:
-        """Yield these residuals for each tau, from the whitened rows."""
+    def _left_out(self, taus: NDArray) -> Iterator[NDArray]:
+        """Yield the scaled residuals of rows in fits without them, for each tau."""
         values, vectors = eigh(self._F.T @ self._F)
         Q = np.matmul(self._F, vectors, out=self._T)
         cross = Q.T @ self._target
@@ -288,141 +202,77 @@ class LeaveOneOut:
             freedom = np.maximum(1 - leverage, _LEAST_FREEDOM)
             yield (self._target - fits[:, k]) / freedom[:, None]
 
-    def _slope(
-        self, fit: Fit, factor: NDArray, left_out: NDArray, squares: NDArray
-    ) -> Slope:
-        """Return derivatives; that in the left-out residuals is factor * left_out."""
-        return Slope(factor * left_out / fit.freedom, factor * squares / fit.freedom)
-
-    def _kernel(self, log_inverse: NDArray) -> NDArray:
-        """Return k of the rows, and below them the landmarks, with the landmarks."""
-        rows = self._X * np.exp(log_inverse)
-        m = len(self._T)
-        self._distance.fill(rows, rows[m:], self._K, self._slopes)
-        self._K[m:][np.diag_indices(self._size)] += _JITTER * np.sqrt(self._size)
-        return self._K
-
-    def _center(self, B: NDArray, out: NDArray) -> None:
-        """Fill `out` with B, centered and scaled."""
-        means = self._weights @ B / len(B)
-        np.subtract(B, means, out=out, casting="same_kind")
-        if self._is_weighted:
-            out *= self._roots.astype(out.dtype)[:, None]
-
-    def _whiten(self, log_inverse: NDArray) -> None:
-        """Fill F with B L^-T."""
-        B, C = np.split(self._kernel(log_inverse), [len(self._T)])
-        self._center(B, self._F)
-        _multiply(self._F, _inverse_root(C), transposed=True)
-
-    def _fit(self, point: NDArray) -> Fit:
-        # B^T B + tau C may have condition 1e16: it is factored in the basis of C.
-        B, C = np.split(self._kernel(point[:-1]), [len(self._T)])
-        base = _inverse_root(C)
-        tau = np.exp(point[-1])
-        F, T = self._buffers(base, tau)
-        self._center(B, F)
-        _multiply(F, base, transposed=True)
-        inner = (F.T @ F).astype(np.float64)
-        inner[np.diag_indices(self._size)] += tau
+    def _coef(self, point: NDArray) -> NDArray:
+        """Return beta, (l, d)."""
+        base = self._whiten(point[:-1])
+        inner = self._F.T @ self._F
+        inner[np.diag_indices(self._size)] += np.exp(point[-1])
         half = _inverse_root(inner)
-        T[:] = F
-        _multiply(T, half, transposed=True)
-        leverage = np.einsum("ij,ij->i", T, T) + self._weights / len(B)
-        root = scipy.linalg.blas.dtrmm(1.0, half, base, lower=1)
-        scores = T.T @ self._target.astype(T.dtype)
-        residual = self._target - T @ scores
-        freedom = np.maximum(1 - leverage, _LEAST_FREEDOM)[:, None]
-        coef = root.T @ scores
-        return Fit(F, inner, root, T, scores, coef, residual, freedom, base)
+        return base.T @ (half.T @ (half @ (self._F.T @ self._target)))
 
-    def _buffers(self, root: NDArray, tau: float) -> tuple[NDArray, NDArray]:
-        """Return buffers of shape (m, l) for F and T, in their precision."""
-        self.level = max(self.level, self._least_level(root, tau))
-        F, T = _SINGLE[self.level]
-        return (self._single[0] if F else self._F, self._single[1] if T else self._T)
-
-    def _least_level(self, root: NDArray, tau: float) -> int:
-        """Return the level of precision that one evaluation needs."""
-        pivot = 1 / root.diagonal().max()
-        if pivot >= _LEAST_PIVOT and pivot * tau >= _LEAST_PRODUCT:
-            return 0
-        return 1 if tau >= _LEAST_TAU else 2
-
-    def _squares(self, left_out: NDArray) -> tuple[NDArray, NDArray]:
-        """Return squared norms of rows, and what Huber's slope is of the square's."""
-        squares = np.square(left_out).sum(axis=1, keepdims=True)
-        cuts = self._cuts[:, None]
-        return squares, cuts / np.maximum(np.sqrt(squares), cuts)
-
-    def _gradient(self, point: NDArray, fit: Fit, slope: Slope) -> NDArray:
-        m = len(self._T)
-        T = fit.T
-        tau = np.exp(point[-1])
-        N, D = self._by_map(T, slope)
-        v = T.T @ slope.g.astype(T.dtype)
-        outer = (v @ fit.scores.T).astype(np.float64)
-        e = (1 - self._share) / self._effective
-        N[np.diag_indices(self._size)] -= e
-        _subtract(D, T, 2 * N - outer)
-        self._subtract_thin(D, slope.g, fit, v)
-        by_rows = fit.F
-        by_rows[:] = D
-        _multiply(by_rows, fit.root)
-        by_landmarks = _congruent((outer + outer.T) / 2 - N, fit.root)
-        if e > 0:
-            by_landmarks -= e / tau * fit.base.T @ fit.base
-        by_tau = float((by_landmarks * self._K[m:]).sum())
-        # The derivatives in B and in C, times the slopes.
-        W = self._K
-        np.multiply(self._slopes[m:], tau * by_landmarks, out=W[m:])
-        np.multiply(self._slopes[:m], by_rows, out=W[:m])
-        if self._is_weighted:
-            W[:m] *= self._roots[:, None]
-        by_scales = self._distance.by_scales(
-            W, self._X, self._X[m:], np.exp(point[:-1])
-        )
-        return np.append(by_scales, tau * by_tau)
-
-    def _by_map(self, T: NDArray, slope: Slope) -> tuple[NDArray, NDArray]:
-        """Return N, in double precision, and 2 diag(q) T."""
-        D = self._single[2] if T.dtype == np.float32 else self._D
-        if slope.product is not None:
-            N = T.T @ slope.product
-            return (N + N.T) / 2, np.multiply(2, slope.product, out=D)
-        roots = np.sqrt(slope.q).astype(T.dtype)
-        np.multiply(roots, T, out=D)
-        N = (D.T @ D).astype(np.float64)
-        return N, np.multiply(2 * roots, D, out=D)
-
-    def _subtract_thin(self, D: NDArray, g: NDArray, fit: Fit, v: NDArray) -> None:
-        """Subtract g s^T + r v^T from D, and then the weighted mean of its rows."""
-        left = np.hstack([g, fit.residual, self._roots[:, None]])
-        right = np.hstack([fit.scores, v, np.zeros((len(v), 1))]).T
-        total = self._roots.astype(D.dtype) @ D - (self._roots @ left) @ right
-        right[-1] = total / len(D)
-        _subtract(D, left, right)
+    def _whiten(self, log_inverse: NDArray) -> NDArray:
+        """Fill F, and the kernel and slopes of rows with landmarks; return L^-1."""
+        rows = self._X * np.exp(log_inverse)
+        m = len(self._F)
+        self._distance.fill(rows, rows[m:], self._K, self._slopes)
+        B, C = np.split(self._K, [m])
+        C[np.diag_indices(self._size)] += _JITTER * np.sqrt(self._size)
+        np.subtract(B, self._weights @ B / m, out=self._F)
+        self._F *= self._roots[:, None]
+        base = _inverse_root(C)
+        (trmm,) = scipy.linalg.get_blas_funcs(("trmm",), (self._F,))
+        trmm(1.0, base, self._F.T, lower=1, overwrite_b=1)
+        return base
 
 
-def _multiply(A: NDArray, root: NDArray, *, transposed: bool = False) -> None:
-    """Multiply A, in C order, by a lower triangular factor or its transpose."""
-    (trmm,) = scipy.linalg.get_blas_funcs(("trmm",), (A,))
-    root = root.astype(A.dtype, copy=False)
-    trmm(1.0, root, A.T, lower=1, trans_a=not transposed, overwrite_b=1)
+class LeaveBlocksOut(LeaveOneOut):
+    r"""The same where blocks of rows are left out; means are over rows that are.
 
+    Where neighboring rows nearly repeat each other (time series, repeated
+    measurements), leave-one-out residuals favor interpolation. Blocks of rows are left
+    out together instead. Without the rows of block B their residuals are
 
-def _subtract(A: NDArray, left: NDArray, right: NDArray) -> None:
-    """Subtract left @ right from A; all are in C order."""
-    (gemm,) = scipy.linalg.get_blas_funcs(("gemm",), (A,))
-    left, right = (np.ascontiguousarray(part, dtype=A.dtype) for part in (left, right))
-    gemm(-1.0, right.T, left.T, 1.0, A.T, overwrite_c=1)
+    .. math:: e_B = y_B - F_B (F^T F - F_B^T F_B + \tau I)^{-1} (F^T y - F_B^T y_B),
 
+    a refit from the Gram matrix of all rows minus that of the block: nothing cancels.
+    """
 
-def _congruent(matrix: NDArray, root: NDArray) -> NDArray:
-    """Return R^T M R for a symmetric matrix and a lower triangular one."""
-    trmm = scipy.linalg.blas.dtrmm
-    right = trmm(1.0, root, matrix.T, side=1, lower=1)
-    return trmm(1.0, root, right, lower=1, trans_a=1, overwrite_b=1)
+    def __init__(self, sample: Sample, family: int) -> None:
+        super().__init__(sample, family)
+        labels = np.asarray(sample.blocks)
+        self._blocks = [
+            np.flatnonzero(labels == k) for k in np.unique(labels[labels >= 0])
+        ]
+
+    @property
+    def _count(self) -> float:
+        return float(sum(self._weights[rows].sum() for rows in self._blocks))
+
+    def _left_out(self, taus: NDArray) -> Iterator[NDArray]:
+        gram = self._F.T @ self._F
+        cross = self._F.T @ self._target
+        out = np.zeros((len(taus), *self._target.shape))
+        for rows in self._blocks:
+            out[:, rows] = self._block_path(rows, gram, cross, taus)
+        yield from out
+
+    def _block_path(
+        self, rows: NDArray, gram: NDArray, cross: NDArray, taus: NDArray
+    ) -> NDArray:
+        """Return the residuals of a block for each tau, by one eigendecomposition."""
+        F = self._F[rows]
+        y = self._target[rows]
+        roots = self._roots[rows, None]
+        others = len(self._T) - self._weights[rows].sum()
+        others = max(others, _LEAST_REST * len(self._T))
+        F_mean = -(roots.T @ F) / others
+        y_mean = -(roots.T @ y) / others
+        values, vectors = eigh(gram - F.T @ F - others * F_mean.T @ F_mean)
+        projected = vectors.T @ (cross - F.T @ y - others * F_mean.T @ y_mean)
+        Q = (F - roots * F_mean) @ vectors
+        target = y - roots * y_mean
+        shrink = 1 / (np.maximum(values, 0) + taus[:, None])
+        return np.stack([target - Q @ (s[:, None] * projected) for s in shrink])
 
 
 def origin_of(X: NDArray) -> NDArray:
@@ -487,7 +337,8 @@ class ExactCriterion:
         target = sample.Y - weights @ sample.Y / weights.sum()
         self._target = np.asfortranarray(target)
         self._K, self._slopes = np.empty((2, m, m))
-        # Whether in single precision, 0, or in double, 1: see `LeaveOneOut`.
+        # Whether in single precision, 0, or in double, 1. A line search is misled by
+        # values whose precision changes: it never falls.
         self.level = 0
         self.error = np.inf
 

@@ -1,9 +1,21 @@
-"""Minimization by BFGS within limits, in steps that are bounded."""
+r"""Minimization by BFGS within limits, in steps that are bounded.
+
+Points are the logarithms eta of inverse length scales, and log tau. A weak penalty
+toward one length scale for all is added to each criterion of n rows,
+
+.. math:: \frac{\kappa}{n} \Big( \sum_k \log(1 + (\eta_k - \bar\eta)^2)
+          + 3 \log(1 + (\log \tau - \log 0.01)^2) \Big);
+
+its slow growth allows very large length scales for features that do not matter. The
+last term decides where the evidence hardly does: as all length scales grow and tau
+falls, the kernel tends to that of a smoothing spline.
+"""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -23,6 +35,17 @@ _TRIALS = 6  # of the length of a step
 # Curvature below this cosine of change and slope is rounding.
 _LEAST_COSINE = 1e-10
 _TINY = np.finfo(np.float64).tiny
+# kappa: a length scale e times as large as the others costs 7 / n in the criterion.
+PULL = 10.0
+# Share of that in tau, and the tau: a smaller one makes problems that are harder to
+# solve (Adam on a smooth function: 1.4 times the error of the closed form, not 4.6)
+# and the errors on five sets by up to 9 % larger, on one 5 % smaller.
+TAU_PULL = 3.0
+_USUAL_TAU = 0.01
+# Limits of the logarithms of inverse length scales and of tau.
+LEAST_INVERSE = -9.0
+LIMITS = (LEAST_INVERSE, 6.0)
+TAU_LIMITS = (-21.0, 14.0)
 
 
 class Criterion(Protocol):
@@ -194,3 +217,31 @@ class Descent:
             curvature = 2 * max(value - self.value - slope, _TINY)
             length *= float(np.clip(-slope / curvature, 0.1, 0.5))
         return False
+
+
+def descent_of(
+    criterion: Criterion,
+    start: NDArray,
+    n: int,
+    tau_limits: tuple[float, float] = TAU_LIMITS,
+    curvature: Curvature | None = None,
+) -> Descent:
+    """Return a descent, within the limits, of the penalized criterion of n rows."""
+    ends = zip(LIMITS, tau_limits, strict=True)
+    low, high = (np.append(np.full(len(start) - 1, a), b) for a, b in ends)
+    penalty = partial(penalized, PULL / n, TAU_PULL * PULL / n)
+    return Descent(criterion, start, (low, high), curvature, penalty)
+
+
+def penalized(
+    weight: float, by_tau: float, point: NDArray, value: float, gradient: NDArray
+) -> tuple[float, NDArray]:
+    """Add the penalty toward one length scale for all and a usual tau."""
+    away = point[:-1] - point[:-1].mean()
+    value += weight * float(np.log1p(np.square(away)).sum())
+    slope = 2 * weight * away / (1 + np.square(away))
+    gradient[:-1] += slope - slope.mean()
+    away = point[-1] - np.log(_USUAL_TAU)
+    value += by_tau * float(np.log1p(np.square(away)))
+    gradient[-1] += 2 * by_tau * away / (1 + np.square(away))
+    return value, gradient

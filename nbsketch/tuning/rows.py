@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,14 @@ from nbsketch.tuning.criterion import Sample
 _BLOCK = 8192
 # Landmarks are limited to a third of the rows, but never below this number.
 _LEAST_LANDMARKS = 80
+# Blocks take the place of evidence from this number of rows on: of 1000 rows, they have
+# 1.1 to 1.28 times the error on functions of all columns.
+_BLOCK_ROWS = 3000
+
+
+def at_rows(values: NDArray | None, index: NDArray) -> NDArray | None:
+    """Return the values of some rows; None for None."""
+    return None if values is None else values[index]
 
 
 @dataclass(frozen=True)
@@ -40,6 +48,11 @@ class Rows:
         """
         first = self.Y[self.kept[:_BLOCK]]
         return self.labels is None and any(len(np.unique(y)) > 2 for y in first.T)
+
+    @property
+    def has_blocks(self) -> bool:
+        """Whether there are enough rows to learn from small blocks."""
+        return len(self.kept) >= _BLOCK_ROWS
 
     def draw(self, rng: np.random.Generator, count: int) -> NDArray:
         """Return the indices of at most `count` rows, drawn without replacement."""
@@ -115,3 +128,40 @@ def moments_of(Y: NDArray, weights: NDArray | None) -> tuple[NDArray, NDArray]:
     mean = np.average(Y, axis=0, weights=weights)
     spread = np.sqrt(np.average(np.square(Y - mean), axis=0, weights=weights))
     return mean, np.where(spread > CONSTANT * np.abs(mean), spread, np.inf)
+
+
+class Training(NamedTuple):
+    """Rows, targets, weights and blocks that members are fitted to.
+
+    Attributes
+    ----------
+    rows : ndarray of shape (n, p)
+        Rows, encoded or preprocessed.
+    Y : ndarray of shape (n, d)
+        Targets.
+    weights : ndarray of shape (n,) or None
+        Positive weights of mean one. None: ones.
+    labels : ndarray of int of shape (n,) or None
+        Block of each row. None: each row is left out by itself.
+    """
+
+    rows: NDArray
+    Y: NDArray
+    weights: NDArray | None = None
+    labels: NDArray | None = None
+
+    @classmethod
+    def of(cls, rows: Rows, index: NDArray) -> Training:
+        """Return some rows, preprocessed, with their standardized targets."""
+        options = at_rows(rows.weights, index), at_rows(rows.labels, index)
+        return cls(rows.transform(index), rows.Y[index], *options)
+
+    def tuned_rows(self, scaler: InputScaler) -> Rows:
+        """Return all rows as those for which length scales are learned."""
+        every = np.arange(len(self.Y))
+        return prepare(*self[:3], scaler, every, labels=self.labels)
+
+    def take(self, index: NDArray) -> Training:
+        """Return some rows, which are the arguments of `fit_leaf`."""
+        options = at_rows(self.weights, index), at_rows(self.labels, index)
+        return Training(self.rows[index], self.Y[index], *options)

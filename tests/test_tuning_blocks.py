@@ -1,16 +1,20 @@
-"""The criterion of small blocks, from which tables learn their length scales."""
+"""The criterion of small blocks, from which length scales are learned."""
 
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
-from reference import laplacian, matern
+from reference import gaussian, laplacian, matern
 
-from nbsketch.tabular.blocks import BlockCriterion, learn, neighbors
-from nbsketch.tabular.problem import Training
+from nbsketch._jit.tuning import FAMILIES
+from nbsketch.tuning.blocks import BlockCriterion, learn, neighbors
 from nbsketch.tuning.descent import Budget
+from nbsketch.tuning.rows import Training
 
 KERNELS = {
+    "gaussian": gaussian,
+    "matern-1/2": lambda A, B, widths: matern(A, B, widths, 0.5),
     "matern-3/2": lambda A, B, widths: matern(A, B, widths, 1.5),
+    "matern-5/2": lambda A, B, widths: matern(A, B, widths, 2.5),
     "laplacian": laplacian,
 }
 families = pytest.mark.parametrize("family", KERNELS)
@@ -38,7 +42,7 @@ def covariance(data, family, index):
 @pytest.mark.parametrize("weighted", [False, True])
 def test_left_out_errors_are_those_of_refits(family, weighted, labelled):
     data = some_data(weighted, labelled)
-    criterion = BlockCriterion(data, BLOCKS, family, share=1.0)
+    criterion = BlockCriterion(data, BLOCKS, FAMILIES[family], share=1.0)
     criterion(POINT)
     weights = np.ones(50) if data.weights is None else data.weights
     labels = np.arange(50) if data.labels is None else data.labels
@@ -66,14 +70,14 @@ def test_the_rest_is_evidence(family):
         for block, sigma in zip(BLOCKS, sigmas, strict=True)
     )
     log_det = sum(np.linalg.slogdet(sigma)[1] for sigma in sigmas)
-    value = BlockCriterion(data, BLOCKS, family, share=0.0)(POINT)[0]
+    value = BlockCriterion(data, BLOCKS, FAMILIES[family], share=0.0)(POINT)[0]
     assert_allclose(value, log_det / 50 + np.log(quadratic / 50), rtol=1e-6)
 
 
 @families
 @pytest.mark.parametrize("labelled", [False, True])
 def test_gradients_are_differences(family, labelled):
-    criterion = BlockCriterion(some_data(True, labelled), BLOCKS, family)
+    criterion = BlockCriterion(some_data(True, labelled), BLOCKS, FAMILIES[family])
     gradient = criterion(POINT)[1]
     steps = 1e-5 * np.eye(4)
     values = [(criterion(POINT + s)[0], criterion(POINT - s)[0]) for s in steps]
@@ -85,10 +89,11 @@ def test_rows_of_hardly_any_weight_do_not_count():
     weights = np.repeat([1.0, 1e-12], [40, 10])
     beside = data._replace(weights=weights / weights.mean())
     alone = data.take(np.arange(40))._replace(weights=None)
-    found = BlockCriterion(beside, np.arange(50)[None], "matern-3/2")(POINT)
+    found = BlockCriterion(beside, np.arange(50)[None], FAMILIES["matern-3/2"])(POINT)
     # Without the others, the mean weight is smaller, and the noise is
     shift = np.append(np.zeros(3), np.log(weights.mean()))
-    desired = BlockCriterion(alone, np.arange(40)[None], "matern-3/2")(POINT + shift)
+    criterion = BlockCriterion(alone, np.arange(40)[None], FAMILIES["matern-3/2"])
+    desired = criterion(POINT + shift)
     assert_allclose(found[1], desired[1], atol=1e-6)
 
 
@@ -128,5 +133,5 @@ def test_relevant_columns_are_learned(family):
     y = np.sin(3 * rows[:, :1]) + 0.1 * rng.normal(size=(600, 1))
     start = np.append(np.zeros(4), np.log(0.1))
     data = Training(rows, (y - y.mean()) / y.std())
-    point = learn(data, family, start, rng, Budget(1000, np.inf))
+    point = learn(data, FAMILIES[family], start, rng, Budget(1000, np.inf))
     assert point[0] > point[1:4].max() + 2

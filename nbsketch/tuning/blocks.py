@@ -12,27 +12,25 @@ left-out error, and minus twice the logarithm of the evidence per row. With g th
 derivative in r, :math:`v_i = g_i r_i / A_{ii}` and :math:`u = A (g_i / A_{ii})_i`, the
 derivative in :math:`\Sigma` is :math:`A\, \mathrm{diag}(v) A - u a^T` (its symmetric
 part) for the first term and :math:`A / M - a a^T / (y^T A y)` for the others. Blocks
-see what the leaves of the machine see: an exact, local fit. Rows B that are left out
+see what machines of all rows see: an exact, local fit. Rows B that are left out
 together have :math:`r_B = A_{BB}^{-1} a_B`, and V = h r^T within B, for
 :math:`h_B = A_{BB}^{-1} g_B`, is in the place of diag(v).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from nbsketch._jit.threads import run_slices
-from nbsketch._jit.tuning import block_inverses, block_slopes
+from nbsketch._jit.tuning import LAPLACIAN, block_inverses, block_slopes
 from nbsketch.solvers.left_out import effective_number
-from nbsketch.tabular.problem import Training, at_rows
-from nbsketch.tabular.trees import grow
-from nbsketch.tuning.descent import Budget, Curvature, Descent
-from nbsketch.tuning.search import LIMITS, PULL, TAU_LIMITS, TAU_PULL, penalized
+from nbsketch.tuning.descent import TAU_LIMITS, Budget, Curvature, descent_of
+from nbsketch.tuning.rows import Training, at_rows
+from nbsketch.tuning.trees import grow
 
 # Rows of a block in the first round, and later on unless there are many rows.
 _SIZE = 64
@@ -49,6 +47,8 @@ _DRAWN = 4
 # Most iterations of a round. A round that lowers the criterion by less is the last.
 _STEPS = 10
 _GAIN = 0.05
+# Moves of log tau in comparisons.
+_MOVES = (-1.0, 0.0, 1.0)
 # Share of the left-out error in the criterion.
 _SHARE = 0.8
 # Added to the diagonal of K.
@@ -62,31 +62,47 @@ _SECONDS = 1e-9
 
 def learn(
     data: Training,
-    family: str,
-    point: NDArray,
+    family: int,
+    start: NDArray,
     rng: np.random.Generator,
     budget: Budget,
 ) -> NDArray:
-    """Return the point (log inverse scales, log tau) after rounds on blocks drawn anew.
+    """Return the point (log inverse scales, log tau) of all `rounds`."""
+    *_, point = rounds(data, family, start, rng, budget)
+    return point
 
-    `point` is where the search begins.
-    """
+
+def rounds(
+    data: Training,
+    family: int,
+    point: NDArray,
+    rng: np.random.Generator,
+    budget: Budget,
+    tau_limits: tuple[float, float] = TAU_LIMITS,
+) -> Iterator[NDArray]:
+    """Yield the points after descents from `point`, on blocks drawn anew for each."""
     n = len(data.Y)
-    ends = zip(LIMITS, TAU_LIMITS, strict=True)
-    low, high = (np.append(np.full(len(point) - 1, a), b) for a, b in ends)
-    penalty = partial(penalized, PULL / n, TAU_PULL * PULL / n)
     curvature = Curvature()
     for k in range(_ROUNDS):
         size = _LARGER if k and n <= _MANY else _SIZE
         blocks = neighbors(data, np.exp(point[:-1]), size, rng)
         criterion = BlockCriterion(data, blocks, family)
-        descent = Descent(criterion, point, (low, high), curvature, penalty)
+        descent = descent_of(criterion, point, n, tau_limits, curvature)
         first = descent.value
         descent.run(_STEPS, budget)
         point = descent.point
+        yield point
         if budget.is_spent or not first - descent.value >= _GAIN:
             break
-    return point
+
+
+def left_out_error(
+    data: Training, family: int, point: NDArray, rng: np.random.Generator
+) -> float:
+    """Return the log of the left-out error on blocks, for the best of three tau."""
+    blocks = neighbors(data, np.exp(point[:-1]), _LARGER, rng)
+    criterion = BlockCriterion(data, blocks, family, share=1.0)
+    return min(criterion(np.append(point[:-1], point[-1] + m))[0] for m in _MOVES)
 
 
 def neighbors(
@@ -131,8 +147,8 @@ class BlockCriterion:
         together; those of label -1 are never left out.
     blocks : ndarray of int of shape (b, c)
         Rows of each block.
-    family : {"matern-3/2", "laplacian"}
-        Kernel family.
+    family : int
+        One of the codes of `nbsketch._jit.tuning.FAMILIES`.
     share : float, default=0.8
         Share of the left-out error; the rest is evidence.
 
@@ -147,7 +163,7 @@ class BlockCriterion:
     level = 0
 
     def __init__(
-        self, data: Training, blocks: NDArray, family: str, share: float = _SHARE
+        self, data: Training, blocks: NDArray, family: int, share: float = _SHARE
     ) -> None:
         rows = data.rows[blocks].astype(np.float64, copy=False)
         self._rows = np.ascontiguousarray(rows.swapaxes(1, 2))
@@ -162,7 +178,7 @@ class BlockCriterion:
             self._judged = self._judged * (labels >= 0)[:, :, None]
             self._together = labels[:, :, None] == labels[:, None, :]
             self._share = 1.0  # evidence is of independent errors
-        self._is_l1 = family == "laplacian"
+        self._family = family
         self._A = np.empty((*blocks.shape, blocks.shape[1]))
         self._slopes = np.empty_like(self._A)
         self._product = np.empty_like(self._A)
@@ -190,7 +206,8 @@ class BlockCriterion:
         args = self._times_judged(h, residual), A, (1 - s) / M, *pair, self._slopes, out
         self._run(block_slopes, self._rows, noise, *args)
         gradient = out.sum(axis=0)
-        gradient[:-1] *= inverse if self._is_l1 else 2 * inverse**2
+        is_l1 = self._family == LAPLACIAN
+        gradient[:-1] *= inverse if is_l1 else 2 * inverse**2
         gradient[-1] += (1 - s) * rest
         return s * self.error + (1 - s) * evidence, gradient
 
@@ -221,4 +238,4 @@ class BlockCriterion:
     def _run(self, function: Callable[..., None], *args: Any) -> None:
         """Call a compiled function for all blocks."""
         count, size, _ = self._A.shape
-        run_slices(function, count, _SECONDS * size**3, self._is_l1, *args)
+        run_slices(function, count, _SECONDS * size**3, self._family, *args)

@@ -1,0 +1,162 @@
+"""Random trees of median splits along relevant columns: neighboring rows in leaves."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nbsketch._jit.partition import TILE, route
+from nbsketch._jit.threads import run_slices
+from nbsketch._report.fields import array, check_fields, stored
+
+# Rows whose variances choose the column of a split.
+_SAMPLE = 2000
+# Smallest share of the rows of a node on either side of a split.
+_LEAST_SHARE = 0.1
+# Variances are multiplied by uniform numbers from this to one.
+_JITTER = 0.2
+_SECONDS_PER_ROW = 5e-8
+
+
+@stored
+class Partition:
+    """A binary tree as arrays; see `grow`.
+
+    Attributes
+    ----------
+    feature : ndarray of int of shape (nodes,)
+        Column of the split of each node; -1 at leaves.
+    threshold : ndarray of shape (nodes,)
+        Rows with values up to it go left.
+    child : ndarray of int of shape (nodes,)
+        Left child, which the right one follows; at leaves the number of the leaf.
+    order : ndarray of int of shape (n,)
+        Rows, leaf by leaf, ascending within each leaf.
+    starts : ndarray of int of shape (leaves + 1,)
+        Where each leaf begins in `order`.
+    """
+
+    feature: Annotated[NDArray, array("_nodes", "i")]
+    threshold: Annotated[NDArray, array("_nodes")]
+    child: Annotated[NDArray, array("_nodes", "i")]
+    order: Annotated[NDArray, array("n", "i")]
+    starts: Annotated[NDArray, array("_starts", "i")]
+
+    def __post_init__(self) -> None:
+        """Check that each row is in one leaf, and that paths go down to leaves."""
+        check_fields(self)
+        starts = self.starts
+        order = self.order
+        n = len(self.order)
+        if starts[0] != 0 or starts[-1] != n or (np.diff(starts) <= 0).any():
+            raise ValueError(f"`starts` must go up from 0 to {n}, got others")
+        if not np.array_equal(np.sort(order), np.arange(n)):
+            raise ValueError("`order` must have each row in one leaf, got others")
+        child = self.child
+        index = np.arange(len(self.child))
+        # Children come after their parents, so that no path has a cycle.
+        inner = (child > index) & (child < len(child) - 1)
+        at_leaf = (child >= 0) & (child < self.n_leaves)
+        if not np.where(self.feature < 0, at_leaf, inner).all():
+            raise ValueError("`child` must be that of a binary tree, got other nodes")
+
+    @property
+    def n_leaves(self) -> int:
+        """The number of leaves."""
+        return len(self.starts) - 1
+
+    def leaf(self, i: int) -> NDArray:
+        """Return the rows of leaf i."""
+        return self.order[self.starts[i] : self.starts[i + 1]]
+
+    def leaves(self) -> list[NDArray]:
+        """Return the rows of each leaf."""
+        return np.split(self.order, self.starts[1:-1])
+
+    def route(self, rows: NDArray) -> NDArray:
+        """Return the leaf of each row, (n,)."""
+        out = np.empty(len(rows), dtype=np.int64)
+        args = rows, self.feature, self.threshold, self.child, out
+        tiles = -(-len(rows) // TILE)
+        run_slices(route, tiles, TILE * _SECONDS_PER_ROW, *args)
+        return out
+
+
+def grow(
+    rows: NDArray, scales: NDArray, largest: int, rng: np.random.Generator
+) -> Partition:
+    """Return a tree of median splits whose leaves have at most `largest` rows.
+
+    A node is split at the median of the column of largest variance, in units of the
+    length scales and times a random number from 0.2 to 1. If fewer than a tenth of the
+    rows are on one side, the mean is tried instead, then the next column. A node that
+    no column splits stays a leaf, whatever its size; so does one of equal rows.
+
+    Parameters
+    ----------
+    rows : ndarray of shape (n, p)
+        Rows.
+    scales : ndarray of shape (p,)
+        Inverse length scales.
+    largest : int
+        Largest number of rows of a leaf.
+    rng : Generator
+        Random state.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from nbsketch.tuning.trees import grow
+    >>> rows = np.arange(8.0)[:, None]
+    >>> tree = grow(rows, np.ones(1), 4, np.random.default_rng(0))
+    >>> tree.leaf(0).tolist(), tree.route(np.array([[3.4], [3.6]])).tolist()
+    ([0, 1, 2, 3], [0, 1])
+    """
+    feature = [-1]
+    threshold = [0.0]
+    child = [0]
+    todo = [(0, np.arange(len(rows)))]
+    leaves = list[NDArray]()
+    while todo:
+        node, index = todo.pop()
+        split = _split(rows, scales, index, rng) if len(index) > largest else None
+        if split is None:
+            child[node] = len(leaves)
+            leaves.append(index)
+            continue
+        feature[node], threshold[node], child[node] = (*split, len(feature))
+        feature += [-1, -1]
+        threshold += [0.0, 0.0]
+        child += [0, 0]
+        left = rows[index, split[0]] <= split[1]
+        todo += [(child[node] + 1, index[~left]), (child[node], index[left])]
+    return Partition(
+        np.array(feature),
+        np.array(threshold),
+        np.array(child),
+        np.concatenate(leaves),
+        np.cumsum([0, *map(len, leaves)]),
+    )
+
+
+def _split(
+    rows: NDArray, scales: NDArray, index: NDArray, rng: np.random.Generator
+) -> tuple[int, float] | None:
+    """Return the column and the threshold of a split, None if there is none."""
+    sample = index
+    if len(index) > _SAMPLE:
+        sample = rng.choice(index, _SAMPLE, replace=False)
+    spread = rows[sample].var(axis=0) * np.square(scales)
+    spread *= rng.uniform(_JITTER, 1.0, len(spread))
+    for column in np.argsort(-spread, kind="stable"):
+        if spread[column] <= 0:
+            return None
+        values = rows[index, column]
+        for center in (np.median, np.mean):
+            threshold = float(center(values))
+            share = np.count_nonzero(values <= threshold) / len(values)
+            if _LEAST_SHARE <= share <= 1 - _LEAST_SHARE:
+                return int(column), threshold
+    return None

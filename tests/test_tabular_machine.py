@@ -234,8 +234,15 @@ def test_predictions_are_those_of_the_leaf(family):
         assert_allclose(actual[mine], desired, rtol=0, atol=1e-6)
 
 
-@pytest.mark.parametrize(("noise", "leaves"), [(0.01, 1), (2.0, 4)])
-def test_leaves_are_larger_where_rows_lower_the_error(noise, leaves):
+@pytest.mark.parametrize(
+    ("noise", "seconds", "leaves"), [(0.01, 1.0, 1), (2.0, 1.0, 4), (0.01, 0.5, 4)]
+)
+def test_leaves_are_larger_where_rows_lower_the_error(
+    noise, seconds, leaves, monkeypatch
+):
+    """Of 600 rows in less than 0.6 s leaves stay small, for lack of time."""
+    monkeypatch.setattr(fit, "seconds_left", lambda: seconds)
+    monkeypatch.setattr(fit, "_affordable", lambda data, *args: np.arange(len(data.Y)))
     rng = np.random.default_rng(0)
     rows = rng.uniform(-1, 1, size=(600, 3))
     Y = np.sin(4 * rows).sum(axis=1, keepdims=True)

@@ -10,6 +10,8 @@ A kernel is a pair of codes: the metric is summed over the features, the profile
 function of the sum. Scales are folded into X, so that exp(-t) is 2^-t.
 """
 
+import math
+
 import numba
 import numpy as np
 from llvmlite import binding, ir
@@ -127,22 +129,19 @@ class _Block:
 
     def __init__(self, context, builder, signature, args):
         self.builder = builder
-        xt, self.start, packed, self.group, sums = args
-        xt_type, _, packed_type, _, sums_type = signature.args
-        self.bits = xt_type.dtype.bitwidth
+        rows, self.x, self.width, packed, self.group, sums, self.place, self.stride = (
+            args
+        )
+        rows_type, _, _, packed_type, _, sums_type, *_ = signature.args
+        self.bits = rows_type.dtype.bitwidth
         self.size = self.bits // 8
         self.lanes = VECTOR // self.size
         self.vector = ir.VectorType(_float_type(self.bits), self.lanes)
-        self.xt, shape = self._array(context, xt_type, xt)
-        self.n_features, self.width = shape
-        self.packed, _ = self._array(context, packed_type, packed)
-        self.sums, shape = self._array(context, sums_type, sums)
-        self.stride = shape[-1]
-        self.by_tiles = sums_type.ndim == 3
-
-    def _array(self, context, kind, value):
-        array = context.make_array(kind)(context, self.builder, value)
-        return array.data, cgutils.unpack_tuple(self.builder, array.shape)
+        self.rows = context.make_array(rows_type)(context, builder, rows).data
+        self.sums = context.make_array(sums_type)(context, builder, sums).data
+        landmarks = context.make_array(packed_type)(context, builder, packed)
+        self.packed = landmarks.data
+        self.n_features = cgutils.unpack_tuple(builder, landmarks.shape)[1]
 
     def _at(self, base, offset, kind):
         address = self.builder.gep(base, [offset])
@@ -153,12 +152,12 @@ class _Block:
         constant = ir.Constant(ir.IntType(64), offset)
         return b.add(b.mul(k, stride), constant)
 
-    def rows(self, k):
+    def load(self, k):
         """Load the vectors of rows of feature k."""
         for m in range(BLOCK):
             index = self._index(k, self.width, m * self.lanes)
-            index = self.builder.add(index, self.start)
-            loaded = self.builder.load(self._at(self.xt, index, self.vector))
+            index = self.builder.add(index, self.x)
+            loaded = self.builder.load(self._at(self.rows, index, self.vector))
             loaded.align = self.size
             yield loaded
 
@@ -189,10 +188,9 @@ class _Block:
 
     def store(self, j, m, total):
         """Write one vector of sums of landmark j."""
-        j, group = (ir.Constant(ir.IntType(64), k) for k in (j, GROUP))
+        j = ir.Constant(ir.IntType(64), j)
         index = self._index(j, self.stride, m * self.lanes)
-        start = self.builder.mul(self.start, group) if self.by_tiles else self.start
-        index = self.builder.add(index, start)
+        index = self.builder.add(index, self.place)
         stored = self.builder.store(total, self._at(self.sums, index, self.vector))
         stored.align = self.size
 
@@ -209,7 +207,7 @@ class _Block:
         k.add_incoming(ir.Constant(i64, 0), before)
         cells = [(j, m) for j in range(GROUP) for m in range(BLOCK)]
         totals = {cell: b.phi(self.vector) for cell in cells}
-        x = list(self.rows(k))
+        x = list(self.load(k))
         y = [self.landmark(k, j) for j in range(GROUP)]
         following = b.add(k, ir.Constant(i64, 1))
         k.add_incoming(following, loop)
@@ -224,38 +222,35 @@ class _Block:
             self.store(j, m, new[j, m])
 
 
-def _micro_kernel(metric):
-    @intrinsic
-    def block(typingctx, XT, start, packed, group, sums):
-        """Set sums[j, start + lane] for the landmarks j of one group.
+@intrinsic
+def _sum_features(
+    typingctx, metric, rows, x, width, packed, group, sums, place, stride
+):
+    """Set sums[place + j stride + lane] for the landmarks j of one group.
 
-        Sums of three dimensions are tiles one after the other: sums[tile, j, lane].
-        """
+    Feature k of the rows, one in each lane, begins at rows[x + k width].
+    """
 
-        def codegen(context, builder, signature, args):
-            _Block(context, builder, signature, args).emit(metric)
-            return context.get_dummy_value()
+    def codegen(context, builder, signature, args):
+        block = _Block(context, builder, signature.replace(args=kinds), args[1:])
+        other = builder.append_basic_block("product")
+        after = builder.append_basic_block("done")
+        switch = builder.switch(args[0], other)
+        for code in (SQUARED, ABSOLUTE, MINIMUM):
+            case = builder.append_basic_block("metric")
+            switch.add_case(ir.Constant(args[0].type, code), case)
+            builder.position_at_end(case)
+            block.emit(code)
+            builder.branch(after)
+        builder.position_at_end(other)
+        block.emit(PRODUCT)
+        builder.branch(after)
+        builder.position_at_end(after)
+        return context.get_dummy_value()
 
-        return types.void(XT, types.intp, packed, types.intp, sums), codegen
-
-    return block
-
-
-_squared, _absolute, _product, _minimum = map(_micro_kernel, range(4))
-
-
-@compiled(inline="always")
-def _sum_features(metric, XT, packed, group, sums):
-    step = VECTOR * BLOCK // XT.itemsize
-    for start in range(0, XT.shape[1], step):
-        if metric == SQUARED:
-            _squared(XT, start, packed, group, sums)
-        elif metric == ABSOLUTE:
-            _absolute(XT, start, packed, group, sums)
-        elif metric == MINIMUM:
-            _minimum(XT, start, packed, group, sums)
-        else:
-            _product(XT, start, packed, group, sums)
+    place = types.intp
+    kinds = (rows, place, place, packed, place, sums, place, place)
+    return types.void(types.intp, *kinds), codegen
 
 
 @compiled()
@@ -287,21 +282,25 @@ def _apply_profile(profile, degree, numbers, values):
             values[i] = _exp2_minus(values[i])
     elif profile == MATERN_12:
         for i in range(values.size):
-            values[i] = _exp2_minus(np.sqrt(values[i]))
+            values[i] = _exp2_minus(math.sqrt(values[i]))
     elif profile == MATERN_32:
         for i in range(values.size):
             # Beyond, the exponential stays where it is and the polynomial must too.
-            t = min(np.sqrt(values[i]), highest)
+            root = math.sqrt(values[i])
+            t = highest if root > highest else root
             values[i] = (one + ln2 * t) * _exp2_minus(t)
     elif profile == MATERN_52:
         third = one / (one + one + one)
         for i in range(values.size):
-            t = min(np.sqrt(values[i]), highest)
+            root = math.sqrt(values[i])
+            t = highest if root > highest else root
             u = ln2 * t
             values[i] = (one + u * (one + third * u)) * _exp2_minus(t)
     elif profile == COMPLEMENT:
         for i in range(values.size):
-            values[i] = _exp2_minus(offset * max(one - values[i], one - one))
+            rest = one - values[i]
+            rest = one - one if one - one > rest else rest
+            values[i] = _exp2_minus(offset * rest)
     else:
         for i in range(values.size):
             base = values[i] + offset
@@ -324,15 +323,19 @@ def _add_exponential(weight, sums, target):
 
 
 @compiled()
-def _transpose(X, scale, shift, XT, norms):
-    """Write (X - shift) * scale, one row for each feature, and its squared norms."""
-    for i in range(X.shape[0]):
-        norm = norms[i] - norms[i]
+def _transpose(X, start, stop, scale, shift, width, XT):
+    """Write (X - shift) * scale, one row for each feature, and last its squared norms.
+
+    Rows beyond the last one are the last one again, and not used.
+    """
+    for i in range(width):
+        row = start + i if start + i < stop else stop - 1
+        norm = scale[0] - scale[0]
         for k in range(X.shape[1]):
-            value = (X[i, k] - shift[k]) * scale[k]
-            XT[k, i] = value
+            value = (X[row, k] - shift[k]) * scale[k]
+            XT[k * width + i] = value
             norm += value * value
-        norms[i] = norm
+        XT[XT.size - width + i] = norm
 
 
 @compiled(sources=_SOURCES)
@@ -354,22 +357,30 @@ def fold(
     packed, landmark_norms = landmarks
     pointers, rows, values = weights
     count = pointers.size - 1
-    # One array: each form of allocation takes some .3 s to compile.
-    scratch = np.empty((X.shape[1] + GROUP + 1, width), packed.dtype)
-    XT = scratch[: X.shape[1]]
-    sums = scratch[-GROUP - 1 : -1]
-    row_norms = scratch[-1]
+    step = VECTOR * BLOCK // packed.itemsize
+    # Features of rows, sums and norms. Slices of more dimensions, assignments to them
+    # and other arrays would take .1 to .3 s each to compile.
+    scratch = np.empty((X.shape[1] + GROUP + 1) * width, packed.dtype)
+    sums = X.shape[1] * width
+    row_norms = scratch[sums + GROUP * width :]
     for tile in range(first, last):
         start = tile * width
-        stop = min((tile + 1) * width, X.shape[0])
-        scratch[:] = 0
-        _transpose(X[start:stop], scale, shift, XT, row_norms)
-        out[:, start:stop] = 0
-        for landmark in range(min(count, stop) if triangle else count):
-            j = landmark % GROUP
-            if j == 0:
-                _sum_features(metric, XT, packed, landmark // GROUP, sums)
-            row = sums[j, : stop - start]
+        stop = start + width if start + width < X.shape[0] else X.shape[0]
+        _transpose(X, start, stop, scale, shift, width, scratch)
+        for r in range(out.shape[0]):
+            target = out[r, start:stop]
+            for i in range(target.size):
+                target[i] = 0.0
+        for landmark in range(stop if triangle and stop < count else count):
+            group = landmark // GROUP
+            place = sums + (landmark - group * GROUP) * width
+            if place == sums:
+                for i in range(0, width, step):
+                    _sum_features(
+                        metric, scratch, i, width, packed, group,
+                        scratch, sums + i, width,
+                    )  # fmt: skip
+            row = scratch[place : place + stop - start]
             if metric == TANIMOTO:
                 _normalize(numbers[0], row_norms, landmark_norms[landmark], row)
             elif expanded:

@@ -18,17 +18,24 @@ from nbsketch._jit.compiler import REORDER, compiled
 STEEP = 1e300
 
 
-@compiled(fastmath=REORDER, inline="always")
+@compiled(fastmath=REORDER)
 def _inverse(number: float) -> float:
     return 1.0 / number if number > 0.0 else STEEP
 
 
-@compiled(fastmath=REORDER, inline="always")
+@compiled(fastmath=REORDER)
+def _clip(v: float, lo: float, hi: float) -> float:
+    """Return min(max(v, lo), hi), whose compilation takes longer."""
+    v = lo if lo > v else v
+    return hi if hi < v else v
+
+
+@compiled(fastmath=REORDER)
 def _soft(v: float, eps: float) -> float:
-    return v - min(max(v, -eps), eps)
+    return v - _clip(v, -eps, eps)
 
 
-@compiled(fastmath=REORDER, inline="always")
+@compiled(fastmath=REORDER)
 def _young(r: float, a: float, top: float, gam: float, eps: float) -> float:
     """Return psi(r) + psi*(a) - a r, given top = psi'(r): exactly 0 if a is top."""
     return (top - a) * (r - 0.5 * gam * (top + a)) - eps * (abs(top) - abs(a))
@@ -58,8 +65,8 @@ def dual_point(
     for i in range(res.shape[0]):
         r = res[i]
         v = r + sigma * center[i]
-        x = min(max(_soft(v, eps) * inv, lo[i]), hi[i])
-        top = min(max(_soft(r, eps) * inv_gam, lo[i]), hi[i])
+        x = _clip(_soft(v, eps) * inv, lo[i], hi[i])
+        top = _clip(_soft(r, eps) * inv_gam, lo[i], hi[i])
         a[i] = x
         inside[i] = (x > lo[i]) & (x < hi[i]) & (abs(v) >= eps)
         total += weights[i] * x
@@ -75,7 +82,7 @@ def young_sum(
     inv_gam = _inverse(gam)
     young = 0.0
     for i in range(res.shape[0]):
-        top = min(max(_soft(res[i], eps) * inv_gam, lo[i]), hi[i])
+        top = _clip(_soft(res[i], eps) * inv_gam, lo[i], hi[i])
         young += weights[i] * _young(res[i], a[i], top, gam, eps)
     return young
 
@@ -85,7 +92,7 @@ def loss_values(res: Any, lo: Any, hi: Any, gam: float, eps: float, out: Any) ->
     """Fill `out` with psi(res)."""
     inv_gam = _inverse(gam)
     for i in range(res.shape[0]):
-        top = min(max(_soft(res[i], eps) * inv_gam, lo[i]), hi[i])
+        top = _clip(_soft(res[i], eps) * inv_gam, lo[i], hi[i])
         out[i] = top * (res[i] - 0.5 * gam * top) - eps * abs(top)
 
 
@@ -108,9 +115,12 @@ def kink_distance(
     for i in range(res.shape[0]):
         v = res[i] + sigma * center[i]
         x = _soft(v, eps)
-        beyond = max(x - hi[i] * den, lo[i] * den - x)
-        below = eps - abs(v)
-        out[i] = max(max(beyond, 0.0), below)
+        above = x - hi[i] * den
+        below = lo[i] * den - x
+        beyond = below if below > above else above
+        beyond = 0.0 if beyond < 0.0 else beyond
+        inner = eps - abs(v)
+        out[i] = inner if inner > beyond else beyond
 
 
 @compiled(fastmath=REORDER)
@@ -132,7 +142,7 @@ def slope_along(
     inv = _inverse(gam + sigma)
     for i in range(res.shape[0]):
         v = res[i] - t * move[i] + sigma * center[i]
-        x = min(max(_soft(v, eps) * inv, lo[i]), hi[i])
+        x = _clip(_soft(v, eps) * inv, lo[i], hi[i])
         change = weights[i] * move[i]
         first -= x * change
         inside = (x > lo[i]) & (x < hi[i]) & (abs(v) >= eps)

@@ -40,21 +40,27 @@ _SOURCES = (gram.__file__, threads.__file__)
 
 
 @compiled(inline="always")
-def _fill_strip(kernel, XT, row_norms, packed, norms, group, strip):
-    """Set strip[t, j, lane] = k(x_i, x_j), i in tile t, for the rows j of one group."""
+def _fill_strip(kernel, rows, packed, norms, start, height, group, strip):
+    """Set strip[(t, j, lane)] = k(x_i, x_j), i in tile t, for the rows j of one group.
+
+    The rows i are the `height` ones from `start` on.
+    """
     metric, profile, degree, expanded, numbers = kernel
-    width = strip.shape[2]
-    _sum_features(metric, XT, packed, group, strip)
-    if expanded or metric == TANIMOTO:
-        for t in range(strip.shape[0]):
-            own = row_norms[t * width : (t + 1) * width]
+    width = VECTOR * BLOCK // rows.itemsize
+    x = start * packed.shape[1]
+    for i in range(0, height, width):
+        place = i * GROUP
+        _sum_features(metric, rows, x + i, height, packed, group, strip, place, width)
+        if expanded or metric == TANIMOTO:
+            own = norms[start + i : start + i + width]
             for j in range(GROUP):
                 norm = norms[group * GROUP + j]
+                values = strip[place + j * width : place + (j + 1) * width]
                 if expanded:
-                    _expand(own, norm, strip[t, j])
+                    _expand(own, norm, values)
                 else:
-                    _normalize(numbers[0], own, norm, strip[t, j])
-    _apply_profile(profile, degree, numbers, strip.reshape(strip.size))
+                    _normalize(numbers[0], own, norm, values)
+    _apply_profile(profile, degree, numbers, strip)
 
 
 def _plus(builder, index, constant):
@@ -167,13 +173,9 @@ def multiply(
         place = places[r, t]
         start = blocks[a]
         height = blocks[a + 1] - blocks[a]
-        q = packed.shape[1]
-        XT = rows[start * q : blocks[a + 1] * q].reshape(q, height)
-        row_norms = norms[start : blocks[a + 1]]
         n_columns = V.shape[0]
         m = V.shape[1]
         width = VECTOR * BLOCK // rows.itemsize
-        tiles = height // width
         made = np.empty(GROUP * height, rows.dtype)
         u = np.empty(n_columns * height)
         _clear(u)
@@ -183,12 +185,13 @@ def multiply(
             strip = made if mode == MAKE else store[place : place + made.size]
             place += made.size
             if mode != READ:
-                shaped = strip.reshape(tiles, GROUP, width)
-                _fill_strip(kernel, XT, row_norms, packed, norms, j // GROUP, shaped)
+                group = j // GROUP
+                _fill_strip(kernel, rows, packed, norms, start, height, group, strip)
             _clear(s)
             diagonal = j // width * width - start if a == b else height
+            past = diagonal + width if diagonal < height else height
             for c in range(n_columns):
-                for i in range(0, min(height, diagonal + width), width):
+                for i in range(0, past, width):
                     x = c * m + start + i
                     at = c * height + i
                     to = (c + n_columns if i == diagonal else c) * GROUP * LANES

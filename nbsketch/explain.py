@@ -14,10 +14,17 @@ integral of a polynomial of one variable,
 
 which Gauss-Legendre quadrature gives exactly: :math:`O(n m q^2)` for n rows and m
 landmarks, where the definition takes :math:`2^q` coalitions.
+
+Other kernels and tables have no such form. Their values are means over permutations of
+the features, in both directions (shap's permutation explainer), with absent features
+from whole background rows.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+from importlib.util import find_spec
 from types import MethodType
 from typing import Any, NamedTuple
 
@@ -26,46 +33,61 @@ import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import check_is_fitted
 
-from nbsketch._expansion import compiled_form
+from nbsketch._expansion import compiled_form, expansion_of
 from nbsketch._jit.shapley import mean_factors, shapley_of_products
 from nbsketch.estimators._base import KernelExpansion
 from nbsketch.rows.inputs import check_in_memory, is_dask, new_rows, row_by_row
 from nbsketch.rows.transform import transform_rows
+from nbsketch.tabular._model import TabularModel
 
 __all__ = ["expected_value", "shapley_values"]
 
+# Permutations of the features, each in both directions, and background rows.
+_PERMUTATIONS = 10
+_MOST_BACKGROUND = 100
+
 
 def shapley_values(
-    model: KernelExpansion, X: ArrayLike, background: ArrayLike | None = None
+    model: KernelExpansion | TabularModel, X: Any, background: Any = None
 ) -> NDArray:
-    r"""Return what each feature adds to the value f(x) of rows, exactly.
+    r"""Return what each feature adds to the value f(x) of rows.
 
     The values of a row add up to f(x) minus `expected_value`. f(x) is the prediction,
     but for a Poisson or gamma loss its logarithm, for a classifier the decision
     function, and for `JointQuantileRegressor` the quantiles before they are sorted:
-    those of ``non_crossing=None``, which are the prediction where none cross.
+    those of ``non_crossing=None``, which are the prediction where none cross. Of a
+    model for tables it is the prediction, or the probabilities.
 
     Parameters
     ----------
     model : estimator
-        Fitted kernel machine with the Gaussian or the Laplacian kernel, which are
-        products over features; also with learned length scales and preprocessing.
-    X : array of shape (n, q)
-        Rows to explain. Values of a Dask collection are lazy, with its chunks.
-    background : array of shape (b, q) or None, default=None
-        Rows whose values a feature has while it is absent, each feature by itself. One
-        row: the reference that X is compared with. None: the landmarks.
+        Fitted. Values are exact for kernel machines with the Gaussian or the Laplacian
+        kernel, which are products over features. Those of other stationary kernels and
+        of tables are sampled by the package shap, ten permutations of the features in
+        both directions: they add up, are exact up to interactions of two features, and
+        of order one over the root of ten times these of more.
+    X : array or data frame of shape (n, q)
+        Rows to explain. Exact values of a Dask collection are lazy, with its chunks.
+    background : array or data frame of shape (b, q) or None, default=None
+        Rows whose values a feature has while it is absent: for exact values each
+        feature by itself, for others whole rows, of which at most 100 are drawn. One
+        row: the reference that X is compared with. None: the landmarks; tables have
+        none, so pass some training rows.
 
     Returns
     -------
     ndarray of shape (n, q) or (n, q, d)
-        Shapley values; 0 for features that the model does not use.
+        Shapley values; 0 for features that the model does not use. Of tables one for
+        each column of X.
 
     Raises
     ------
     TypeError
-        If the kernel is not a product over features: fit with ``kernel="gaussian"`` or
-        ``kernel="laplacian"``.
+        If the model is no sketched kernel machine of dense rows, nor one for tables.
+    ValueError
+        If a model for tables is given no background.
+    ModuleNotFoundError
+        If values are to be sampled and shap is not installed (``pip install shap``).
 
     References
     ----------
@@ -91,6 +113,8 @@ def shapley_values(
     >>> bool(abs(total - model.predict([[2.0, 1.0, 0.0]])[0]) < 1e-8)
     True
     """
+    if _is_sampled(model):
+        return _Game.of(model, background).values(X)
     means = _ProductExpansion.of(model).means(background)
     if is_dask(X):
         return row_by_row(MethodType(_values_of_rows, model), X, means)
@@ -111,17 +135,132 @@ def _values_of_rows(model: KernelExpansion, X: ArrayLike, means: NDArray) -> NDA
     return full[:, :, 0] if model.coef_.ndim == 1 else full
 
 
-def expected_value(model: KernelExpansion, background: ArrayLike | None = None) -> Any:
+def expected_value(
+    model: KernelExpansion | TabularModel, background: Any = None
+) -> Any:
     """Return the value f without any feature, a float or (d,).
 
-    The mean of f over independent draws of the background values of each feature; with
-    one background row, f of this row. f and parameters as in `shapley_values`: with a
-    Poisson or gamma loss the mean of the logarithm, not the logarithm of the mean.
+    The mean of f over independent draws of the background values of each feature, where
+    values are sampled over background rows; with one of these, f of this row. f and
+    parameters as in `shapley_values`: with a Poisson or gamma loss of a kernel machine
+    the mean of the logarithm, not the logarithm of the mean.
     """
+    if _is_sampled(model):
+        game = _Game.of(model, background)
+        mean = game.function(game.background).mean(axis=0)
+        return float(mean) if np.ndim(mean) == 0 else mean
     expansion = _ProductExpansion.of(model)
     value = expansion.means(background).prod(axis=1) @ expansion.coef
     value = value + model.intercept_
     return float(value[0]) if model.coef_.ndim == 1 else value
+
+
+def _is_sampled(model: Any) -> bool:
+    """Return whether the values of a model are sampled, not exact."""
+    if isinstance(model, TabularModel):
+        return True
+    if not isinstance(model, KernelExpansion):
+        return False
+    check_is_fitted(model)
+    form = compiled_form(model)
+    is_product = form is not None and form.profile == "exponential"
+    is_product &= form is not None and form.metric in ("squared", "absolute")
+    return form is not None and not is_product
+
+
+class _Game(NamedTuple):
+    """A function of encoded rows, whose columns belong to features.
+
+    Attributes
+    ----------
+    function : callable
+        Values (m,) or (m, d) at encoded rows (m, p).
+    encode : callable
+        Encoded rows (m, p) of rows as they are given.
+    owners : ndarray of int of shape (p,)
+        Feature of each column.
+    n_features : int
+        Number of features.
+    background : ndarray of shape (b, p)
+        Encoded background rows.
+    """
+
+    function: Callable[[NDArray], NDArray]
+    encode: Callable[[Any], NDArray]
+    owners: NDArray
+    n_features: int
+    background: NDArray
+
+    @classmethod
+    def of(cls, model: Any, background: Any) -> _Game:
+        """Return the game of a fitted model."""
+        check_in_memory("background", background, "Shapley values")
+        check_is_fitted(model)
+        if isinstance(model, TabularModel):
+            if background is None:
+                raise ValueError(
+                    "`background` must be given for a model for tables, got None: pass "
+                    "some training rows"
+                )
+            encode = model._encoded
+            function = partial(_table_values, model)
+            owners = model.columns_.owners
+        else:
+            encode = partial(_rows, model)
+            function = partial(_expansion_values, model)
+            landmarks = model.landmarks_
+            owners = np.arange(landmarks.shape[1])
+            owners = owners if model.scaler_ is None else model.scaler_.features
+        rows = landmarks if background is None else encode(background)
+        drawn = np.random.default_rng(0).permutation(len(rows))[:_MOST_BACKGROUND]
+        return cls(function, encode, owners, model.n_features_in_, rows[np.sort(drawn)])
+
+    def values(self, X: Any) -> NDArray:
+        """Return Shapley values (n, q) or (n, q, d), sampled by shap."""
+        if find_spec("shap") is None:
+            raise ModuleNotFoundError(
+                "Shapley values of this model are sampled by shap, which is not "
+                "installed: `pip install shap`, or fit with kernel='gaussian' or "
+                "kernel='laplacian', whose values are exact"
+            )
+        from shap import maskers
+        from shap.explainers import PermutationExplainer
+
+        check_in_memory("X", X, "Shapley values of this model")
+        rows = self.encode(X)
+        every = np.vstack([self.background, rows])
+        columns = np.arange(every.shape[1])
+
+        def value(places: NDArray) -> NDArray:
+            taken = np.asarray(places, dtype=np.intp)[:, self.owners]
+            return self.function(every[taken, columns])
+
+        used = len(self.background)
+        places = np.repeat(np.arange(len(every))[:, None], self.n_features, axis=1)
+        masker = maskers.Independent(places[:used], max_samples=used)
+        explainer = PermutationExplainer(value, masker, seed=0)
+        evaluations = _PERMUTATIONS * (2 * self.n_features + 1)
+        explained = explainer(places[used:], max_evals=evaluations, silent=True)
+        return np.asarray(explained.values)
+
+
+def _table_values(model: Any, rows: NDArray) -> NDArray:
+    """Return predictions or probabilities at encoded rows of a table."""
+    return model._outputs(model.machine_.prepare(rows))
+
+
+def _rows(model: Any, X: Any) -> NDArray:
+    """Return rows after preprocessing."""
+    rows = transform_rows(new_rows(model, X), model.scaler_, model.kernel_)
+    return np.ascontiguousarray(rows, dtype=np.float64)
+
+
+def _expansion_values(model: Any, rows: NDArray) -> NDArray:
+    """Return f at preprocessed rows."""
+    parts = model.kernel_, model.landmarks_, model.sketch_.weights
+    coef = model.coef_.reshape(len(model.coef_), -1)
+    values = expansion_of(model, *parts, coef)(rows) + model.intercept_
+    return values[:, 0] if model.coef_.ndim == 1 else values
 
 
 class _ProductExpansion(NamedTuple):
@@ -170,9 +309,7 @@ class _ProductExpansion(NamedTuple):
 
     def rows(self, X: Any) -> NDArray:
         """Return rows after preprocessing."""
-        model = self.model
-        rows = transform_rows(new_rows(model, X), model.scaler_, model.kernel_)
-        return np.ascontiguousarray(rows, dtype=np.float64)
+        return _rows(self.model, X)
 
     def means(self, background: Any) -> NDArray:
         """Return the mean factors of the background, (m, used features)."""

@@ -38,8 +38,7 @@ _BIAS = 1023 << 52
 def _exponential(u: Any, bits: Any, scale: Any, out: Any) -> None:
     """Fill `out` with e^-u, u >= 0; `scale` is scratch and `bits` the same memory."""
     for j in range(u.size):
-        x = u[j] * _LOG2E
-        x = _HIGHEST if x > _HIGHEST else x
+        x = min(u[j] * _LOG2E, _HIGHEST)
         shifted = _MAGIC - x
         scale[j] = shifted
         z = (x + (shifted - _MAGIC)) * _LN2
@@ -85,7 +84,7 @@ def kernel_and_slope(
     for i in range(row_norms.size):
         for j in range(n):
             square = row_norms[i] + column_norms[j] - 2.0 * values[i, j]
-            u[j] = 0.0 if square < 0.0 else square
+            u[j] = max(square, 0.0)
         _exponent(family, u)
         _exponential(u, bits[i], slopes[i], values[i])
         _profile(family, u, values[i], slopes[i])
@@ -103,7 +102,7 @@ def _profile(family: int, u: Any, values: Any, slopes: Any) -> None:
             slopes[j] = -e
         elif family == MATERN_12:
             # Singular at 0, where the squared differences it multiplies vanish.
-            slopes[j] = -0.5 * e / (1e-8 if v < 1e-8 else v)
+            slopes[j] = -0.5 * e / max(v, 1e-8)
         elif family == MATERN_32:
             values[j] = (1.0 + v) * e
             slopes[j] = -1.5 * e

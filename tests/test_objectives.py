@@ -376,6 +376,25 @@ def test_a_guess_of_the_penalty_shortens_a_path_and_does_not_change_it(monkeypat
     assert np.argmin(far.errors) > 0
 
 
+def test_the_path_of_few_rows_starts_near_the_penalty_of_ridge_regression(monkeypatch):
+    rng = np.random.default_rng(0)
+    Z = rng.normal(size=(120, 5))
+    y = np.sign(Z[:, :1] + 0.5 * rng.normal(size=(120, 1)))
+    objective = ScalarObjective(y, None, True, LogisticLoss())
+    tried = []
+    path = LeftOutErrors._path
+
+    def noted(left_out, alphas, least_count):
+        tried.append(alphas[0])
+        return path(left_out, alphas, least_count)
+
+    monkeypatch.setattr(LeftOutErrors, "_path", noted)
+    args = ArrayDesign(Z), np.random.default_rng(0)
+    chosen = objective.choose_alpha(*args)
+    strongest = LeftOutErrors(objective, *args).default_alphas()[0]
+    assert chosen < tried[0] <= 0.1 * strongest
+
+
 @pytest.mark.parametrize("loss", [HingeLoss(), SquaredHingeLoss(), LogisticLoss()])
 def test_a_path_ends_once_labels_are_told_apart(loss, monkeypatch):
     """Weaker penalties take most of the time and leave the boundary where it is."""

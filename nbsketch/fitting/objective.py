@@ -163,7 +163,9 @@ class Objective(ABC):
             rows = max(_ROWS, int(_ROWS_WORK / rank**2))
             return left_out.smaller_alpha(rank, rows)
         folds = self.folds or random_folds(n, rng)
-        path = LeftOutErrors(replace(cheaper, folds=folds), design, rng).path()
+        guess = LeftOutErrors(replace(cheaper, folds=None), design, rng).guess()
+        left_out = LeftOutErrors(replace(cheaper, folds=folds), design, rng)
+        path = left_out.path(None, guess)
         path.warn_of_constant()
         return path.best
 
@@ -479,10 +481,14 @@ class LeftOutErrors(NamedTuple):
             return rows._path(alphas, _PLATEAU)
         if first > 0 or len(path.errors) == len(alphas) or path.is_low:
             return path
-        guess = rows._ridge_alpha(rows._ridge()) * rows.objective.slope_ratio()
+        guess = rows.guess()
         if guess >= alphas[len(path.errors) - 1]:
             return path
         return min(path, rows.path(None, guess), key=lambda path: path.errors.min())
+
+    def guess(self) -> float:
+        """Return the best penalty of ridge regression, in terms of the loss."""
+        return self._ridge_alpha(self._ridge()) * self.objective.slope_ratio()
 
     def default_alphas(self) -> NDArray:
         """Return penalties from far too strong to almost none, the strongest first.

@@ -11,6 +11,7 @@ from nbsketch import HuberLoss, OutlierWarning, TabularKernelRegressor
 from nbsketch.fitting.objective import mean_losses, without_tails
 from nbsketch.fitting.objectives import ScalarObjective
 from nbsketch.rows.outliers import (
+    RobustPath,
     deviations,
     drawn_rows,
     inliers,
@@ -18,8 +19,11 @@ from nbsketch.rows.outliers import (
     robust_residuals,
     suspect_targets,
 )
+from nbsketch.rows.transform import fit_scaler
 from nbsketch.tabular.fit import limits
+from nbsketch.tabular.noise import gross_errors
 from nbsketch.tuning import tune
+from nbsketch.tuning.rows import prepare
 
 N = 400
 
@@ -302,9 +306,9 @@ def test_targets_that_the_model_has_learned_are_not_suspect():
     """Without a left-out residual of the model they are part of its function."""
     X, y, bad = spoiled("constant", 0.15)
     kernel = nbsketch.GaussianKernel(1.0)
-    learned = suspect_targets(kernel, X, y[:, None], lambda: np.zeros((300, 1)))
+    learned, _ = suspect_targets(kernel, X, y[:, None], lambda: np.zeros((300, 1)))
     assert not learned.any()
-    told = suspect_targets(kernel, X, y[:, None], lambda: y[:, None])
+    told, _ = suspect_targets(kernel, X, y[:, None], lambda: y[:, None])
     assert_array_equal(np.flatnonzero(told), bad)
 
 
@@ -316,7 +320,7 @@ def test_a_heap_of_targets_at_one_end_is_a_population():
         heaped = y.copy()
         right = np.setdiff1d(np.arange(300), bad)
         heaped[right[: int(share * 300)]] = y.min()
-        told = suspect_targets(kernel, X, heaped[:, None], lambda: y[:, None])
+        told, _ = suspect_targets(kernel, X, heaped[:, None], lambda: y[:, None])
         assert np.count_nonzero(told[bad]) == count
 
 
@@ -339,14 +343,41 @@ def test_rows_are_drawn_by_their_weights():
     assert np.mean(drawn >= 5000) == pytest.approx(0.75, abs=0.01)
 
 
-def test_residuals_of_robust_regression_leave_rows_out(rng):
+@pytest.mark.parametrize("n", [200, 20_000])
+def test_residuals_of_robust_regression_leave_rows_out(n, rng):
     """Without errors they are near those of least squares, and a row moves its own."""
-    Z = rng.normal(size=(200, 5))
-    y = Z @ np.arange(5.0)[:, None] + 0.1 * rng.normal(size=(200, 1))
-    y[:30] += 100
-    residuals = robust_residuals(Z, y)
-    assert_allclose(residuals[:30], 100, atol=0.6)
-    assert np.std(residuals[30:]) == pytest.approx(0.1, rel=0.15)
+    Z = rng.normal(size=(n, 5))
+    y = Z @ np.arange(5.0)[:, None] + 0.1 * rng.normal(size=(n, 1))
+    y[: n // 7] += 100
+    order = rng.permutation(n)
+    path = RobustPath.of(nbsketch.LinearKernel(), Z[order], n)
+    residuals = robust_residuals(path, y[order])
+    is_wrong = order < n // 7
+    assert_allclose(residuals[is_wrong], 100, atol=0.6)
+    assert np.std(residuals[~is_wrong]) == pytest.approx(0.1, rel=0.15)
+    assert abs(path.residuals(y[order])[~is_wrong].mean()) > 5
+
+
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("wrong", [1e6, -999.0])
+def test_a_single_error_is_told(model, wrong):
+    X, y, _ = smooth(200)
+    y[7] = wrong
+    model = model(random_state=0)
+    suspects, texts = told_by(model, X, y)
+    assert [*suspects, *getattr(model, "outliers_", [])] == [7]
+    assert len(texts) == 1
+
+
+def test_rare_errors_among_many_rows_are_left_out():
+    """Not in the rows that the regression is fitted to, but in the others."""
+    X, y, rng = smooth(3000)
+    bad = np.sort(rng.choice(3000, 20, replace=False))
+    y[bad] += 100
+    rows = prepare(X, y[:, None], None, fit_scaler(X, "both", rng), np.arange(3000))
+    found = gross_errors(rows, rng)
+    assert_array_equal(found.rows, bad)
+    assert not found.reason
 
 
 def test_events_beside_noise_are_told_and_used(rng):

@@ -7,6 +7,7 @@ import scipy.optimize
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.dummy import DummyClassifier, DummyRegressor
 from sklearn.linear_model import LinearRegression, LogisticRegression, Ridge
+from sklearn.model_selection import KFold
 from sklearn.neighbors import KNeighborsClassifier, KNeighborsRegressor
 from threadpoolctl import threadpool_info, threadpool_limits
 
@@ -70,6 +71,16 @@ def test_folds_are_whole_blocks_and_stratified():
     classes = np.repeat([0, 1], [90, 10])
     for fold in folds_of(100, None, classes, rng):
         assert_array_equal(np.bincount(classes[fold]), [18, 2])
+
+
+@pytest.mark.parametrize("folds", [2, 5])
+def test_folds_without_which_all_rows_are_of_one_class_have_no_fit(folds, rng):
+    X, y = rng.normal(size=(100, 2)), np.arange(100) >= 80
+    model = TabularKernelClassifier(cv=KFold(folds), random_state=0)
+    with pytest.warns(UserWarning, match="class True is in one fold"):
+        assert model.fit(X, y).predict_proba(X).shape == (100, 2)
+    strata = np.repeat([0, 1], 50)
+    assert folds_of(100, strata, strata, rng) == []
 
 
 def test_a_partner_joins_the_stack_in_its_units():

@@ -244,7 +244,8 @@ class SketchedKernelRegressor(
             inverse = np.linalg.pinv(K, hermitian=True)
             return inverse @ (Y[drawn] - self.intercept_) / inverse.diagonal()[:, None]
 
-        suspects = drawn[suspect_targets(self.kernel_, rows, Y[drawn], left_out)]
+        mask, _ = suspect_targets(self.kernel_, rows, Y[drawn], left_out)
+        suspects = drawn[mask]
         if len(suspects):
             kept = np.arange(len(Y)) if problem.kept is None else problem.kept
             self.suspects_ = np.sort(kept[suspects])

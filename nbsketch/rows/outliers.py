@@ -1,13 +1,15 @@
 """Gross errors: targets whose residuals are far beyond the scale of the others.
 
-The one rule of tuning, of the penalty of robust losses and of the models for tables.
+`suspect_targets` is the one rule for what is told and left out: a left-out residual
+from a robust regression is beyond a gap, and a fit to all rows has not learned it.
+`inliers` trims 5 % where a robust loss learns length scales and penalty.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import product
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.special
@@ -30,6 +32,8 @@ _EXPLAINED = 0.9
 _LEAST_ROWS = 50
 _MOST_ROWS = 1000
 _LANDMARKS = 100
+# Rows whose features are computed at a time.
+_BLOCK = 1 << 14
 # Its penalties, for features of a mean square of one.
 _TAUS = np.logspace(-5, 3, 9)[:, None, None]
 # Deviations from which residuals pull no more; from twice as many on they pull less,
@@ -41,22 +45,21 @@ _STEADY = 0.02
 # Least and largest local size of residuals, in deviations.
 _SIZES = 0.05, 30.0
 # A gap: residuals beyond a limit, and hardly any between a share of the limit and it,
-# fewer than chance leaves where tails fall with the power -1.3 of the size.
-_LIMITS = 6, 8, 10, 12, 16, 24, 40, 80
-_RATIOS = 2, 4, 8
+# fewer than chance leaves where tails fall with a power of the size: that of the sizes
+# just below, which -1.3 stands for if they are few or fall more slowly.
+_LIMITS = 6.0 * np.sqrt(2) ** np.arange(24)
+_RATIOS = np.sqrt(2) ** np.arange(2, 19)
 _LOWEST = 3
 _POWER = 1.3
 _CHANCE = 1e-3
 _IN_GAP = 0.4
-# Fewer rows beyond the least limit have no gap.
-_FEWEST = 3
 # Larger shares beyond it are a population, as amounts beside zeros are: a larger share
 # of targets at one end.
 _MOST_BEYOND = 0.36
 _MOST_EQUAL = 0.2
-# A model with left-out residuals below this share of those of the robust regression has
-# learned these targets.
-_LEFT = 0.5
+# A fit to all rows learns a larger share of the squares of a population, beyond the
+# share of its rows: predictable ones have 0.17 to 0.68, errors at most 0.06 more.
+_LEARNED = 0.1
 
 
 class OutlierWarning(UserWarning):
@@ -178,36 +181,48 @@ def suspect_targets(
     kernel: Callable[[Any, Any], NDArray],
     rows: Any,
     Y: NDArray,
-    left_out: Callable[[], NDArray],
-) -> NDArray:
-    """Return a mask of the rows whose targets look like gross errors, of any share.
+    left_out: Callable[[], NDArray] | None = None,
+    weights: NDArray | None = None,
+) -> tuple[NDArray, NDArray]:
+    """Tell the rows whose targets look like gross errors, of any share.
 
     A row is suspect if its left-out residual from a robust regression is beyond a gap,
-    in units of the local size of residuals, and the model has not learned its target.
+    in units of the local size of residuals, and no fit to all rows has learned such
+    targets.
 
     Parameters
     ----------
     kernel : callable
         Kernel of two arrays of rows.
-    rows : array of shape (m, p)
-        Rows in random order: the first are the landmarks of the regression.
-    Y : ndarray of shape (m, d)
+    rows : array of shape (n, p)
+        Rows in random order: the first ones are the landmarks of the regression, and
+        it is fitted to at most 1000.
+    Y : ndarray of shape (n, d)
         Targets.
-    left_out : callable
-        Left-out residuals (m, d) of the model.
+    left_out : callable or None, default=None
+        Left-out residuals (n, d) of the fit to all rows. None: least squares with the
+        features of the regression.
+    weights : ndarray of shape (n,) or None, default=None
+        Weights of the residuals in their scale.
+
+    Returns
+    -------
+    suspects : ndarray of bool of shape (n,)
+        Mask of these rows.
+    residuals : ndarray of shape (n, d)
+        Left-out residuals from the robust regression.
     """
-    values = kernel(rows, rows[: min(_LANDMARKS, len(Y) // 6)])
-    features = values @ projection(values[: values.shape[1]])
-    residuals = robust_residuals(features, Y)
-    sizes = np.abs(residuals) / noise_scale(residuals, Y)
-    if np.count_nonzero(sizes > _LIMITS[0]) < _FEWEST:
-        return np.zeros(len(Y), dtype=bool)
+    ridge = RobustPath.of(kernel, rows, len(Y))
+    residuals = robust_residuals(ridge, Y)
+    sizes = np.abs(residuals) / noise_scale(residuals, Y, weights)
+    if not (sizes > _LIMITS[0]).any():
+        return np.zeros(len(Y), dtype=bool), residuals
     logs = np.log(np.clip(sizes, *_SIZES))
-    local = logs - robust_residuals(features, logs)
-    sizes /= np.exp(np.maximum(local - np.median(local, axis=0), 0.0))
-    learned = np.abs(left_out()) < _LEFT * np.abs(residuals)
-    columns = zip(sizes.T, learned.T, Y.T, strict=True)
-    return np.any([_beyond_gap(*column) for column in columns], axis=0)
+    local = logs - robust_residuals(ridge, logs)
+    sizes /= np.exp(np.maximum(local - medians(local, weights), 0.0))
+    plain = ridge.residuals(Y) if left_out is None else left_out()
+    columns = zip(sizes.T, residuals.T, plain.T, Y.T, strict=True)
+    return np.any([_beyond_gap(*column) for column in columns], axis=0), residuals
 
 
 def drawn_rows(weights: NDArray) -> NDArray:
@@ -223,19 +238,78 @@ def drawn_rows(weights: NDArray) -> NDArray:
     return rows if len(rows) >= _LEAST_ROWS else rows[:0]
 
 
-def robust_residuals(features: NDArray, Y: NDArray) -> NDArray:
-    """Return left-out residuals (m, d), of median zero, of a robust ridge regression.
+class RobustPath(NamedTuple):
+    """Ridge regressions of the first rows on features, one for each penalty.
+
+    Attributes
+    ----------
+    Q : ndarray of shape (m, r)
+        Centered features of these rows, in the eigenvectors of their covariance.
+    gains : ndarray of shape (penalties, r, 1)
+        Inverses of the eigenvalues plus the penalties.
+    further : callable
+        Yields the features of the other rows, in blocks.
+    """
+
+    Q: NDArray
+    gains: NDArray
+    further: Callable[[], Iterator[NDArray]]
+
+    @classmethod
+    def of(cls, kernel: Callable[[Any, Any], NDArray], rows: Any, n: int) -> RobustPath:
+        """Return the path of n rows, of which the first ones are the landmarks."""
+        landmarks = rows[: min(_LANDMARKS, max(n // 6, 1))]
+        count = min(n, _MOST_ROWS)
+        basis = projection(kernel(landmarks, landmarks))
+        F = kernel(rows[:count], landmarks) @ basis
+        center = F.mean(axis=0)
+        F -= center
+        scale = np.sqrt(count / max(np.square(F).sum(), 1e-300))
+        squares, vectors = eigh(F.T @ F * scale**2)
+        vectors *= scale
+
+        def further() -> Iterator[NDArray]:
+            for start in range(count, n, _BLOCK):
+                values = kernel(rows[start : start + _BLOCK], landmarks)
+                yield (values @ basis - center) @ vectors
+
+        gains = 1 / (np.maximum(squares, 0)[:, None] + _TAUS)
+        return cls(F @ vectors, gains, further)
+
+    def fit(
+        self, targets: NDArray, scale: Any = 1.0
+    ) -> tuple[NDArray, NDArray, NDArray]:
+        """Return mean, coefficients and left-out errors of the best penalty."""
+        leverages = np.square(self.Q) @ self.gains + 1 / len(self.Q)
+        mean = targets.mean(axis=0)
+        coef = self.gains * (self.Q.T @ (targets - mean))
+        errors = (targets - mean - self.Q @ coef) / np.maximum(1 - leverages, 1e-6)
+        best = np.argmin(np.square(errors / scale).sum(axis=(1, 2)))
+        return mean, coef[best], errors[best]
+
+    def residuals(self, Y: NDArray) -> NDArray:
+        """Return residuals (n, d) of least squares, left-out ones of the first rows."""
+        return self.beside(Y, *self.fit(Y[: len(self.Q)]))
+
+    def beside(self, Y: NDArray, mean: Any, coef: NDArray, first: NDArray) -> NDArray:
+        """Return residuals (n, d) of all rows, given those of the first ones."""
+        values = [mean + Q @ coef for Q in self.further()]
+        return (
+            np.concatenate([first, Y[len(first) :] - np.vstack(values)])
+            if values
+            else first
+        )
+
+
+def robust_residuals(ridge: RobustPath, targets: NDArray) -> NDArray:
+    """Return left-out residuals (n, d), of median zero, of a robust ridge regression.
 
     Each fit is to the one before plus its residuals, cut down (Huber's pseudo-values).
     """
-    F = features - features.mean(axis=0)
-    squares, vectors = eigh(F.T @ F * (len(F) / max(np.square(F).sum(), 1e-300)))
-    Q = F @ vectors
-    Q *= np.sqrt(len(F) / max(np.square(F).sum(), 1e-300))
-    gains = 1 / (np.maximum(squares, 0)[:, None] + _TAUS)
-    leverages = np.square(Q) @ gains + 1 / len(F)
-    fitted = np.broadcast_to(np.median(Y, axis=0), Y.shape)
-    residuals = Y - fitted
+    Y = targets[: len(ridge.Q)]
+    mean: Any = np.median(Y, axis=0)
+    coef = np.zeros((ridge.Q.shape[1], Y.shape[1]))
+    residuals = Y - mean
     least = np.maximum(1e-100 * np.abs(Y).max(axis=0), 1e-150)
     for end in (np.inf, 4 * _CUT):
         before: Any = 0.0
@@ -244,15 +318,13 @@ def robust_residuals(features: NDArray, Y: NDArray) -> NDArray:
             if (np.abs(scale - before) <= _STEADY * scale).all():
                 break
             before = scale
-            targets = fitted + scale * _pull((Y - fitted) / scale, end)
-            mean = targets.mean(axis=0)
-            fits = mean + Q @ (gains * (Q.T @ (targets - mean)))
-            errors = (targets - fits) / np.maximum(1 - leverages, 1e-6)
-            best = np.argmin(np.square(errors / scale).sum(axis=(1, 2)))
-            fitted = fits[best]
-            residuals = Y - targets + errors[best]
+            fitted = mean + ridge.Q @ coef
+            cut = fitted + scale * _pull((Y - fitted) / scale, end)
+            mean, coef, errors = ridge.fit(cut, scale)
+            residuals = Y - cut + errors
             residuals -= medians(residuals)
-    return residuals
+    every = ridge.beside(targets, mean, coef, residuals)
+    return every - medians(every)
 
 
 def _pull(sizes: NDArray, end: float) -> NDArray:
@@ -261,29 +333,61 @@ def _pull(sizes: NDArray, end: float) -> NDArray:
     return np.clip(sizes, -_CUT, _CUT) * share
 
 
-def _beyond_gap(sizes: NDArray, learned: NDArray, targets: NDArray) -> NDArray:
+def _beyond_gap(
+    sizes: NDArray, residuals: NDArray, plain: NDArray, targets: NDArray
+) -> NDArray:
     """Return a mask of the sizes beyond a gap; of none that may be a population."""
     scale = max(NORMAL * float(np.median(sizes)), 1e-300)
     beyond = sizes > scale * _limit(sizes / scale)
+    if not beyond.any():
+        return beyond
+    share = beyond.mean()
     values, counts = np.unique(targets[~beyond], return_counts=True)
     ends = np.isin(values, [targets.min(), targets.max()])
-    is_population = beyond.mean() > _MOST_BEYOND
+    is_population = share > _MOST_BEYOND
     is_population |= counts[ends].max(initial=0) > _MOST_EQUAL * len(targets)
-    is_population |= 2 * np.count_nonzero(learned[beyond]) > np.count_nonzero(beyond)
+    learned = residuals - plain
+    learned -= np.median(learned[~beyond])
+    is_population |= _skill(residuals[beyond], learned[beyond]) > _LEARNED + share
     return beyond & ~is_population
 
 
+def _skill(residuals: NDArray, learned: NDArray) -> float:
+    """Return the share of the squares of residuals that a fit has learned.
+
+    It is a lower bound, by one standard error of the sum of products if gross errors
+    have random signs.
+    """
+    total = float(np.square(residuals).sum())
+    left = residuals - learned
+    explained = total - float(np.square(left).sum())
+    return (explained - 2 * float(np.linalg.norm(left * learned))) / max(total, 1e-300)
+
+
 def _limit(sizes: NDArray) -> float:
-    """Return the upper limit of the least probable gap; infinity without a gap."""
+    """Return twice the lower limit of the least probable gap; infinity without one."""
     least = _CHANCE
     found = np.inf
+    ascending = np.sort(sizes)
     for limit, ratio in product(_LIMITS, _RATIOS):
-        beyond = np.count_nonzero(sizes > limit)
-        between = np.count_nonzero(sizes > limit / ratio) - beyond
-        if beyond and limit >= ratio * _LOWEST and between <= _IN_GAP * beyond:
-            share = ratio**-_POWER
+        low = limit / ratio
+        beyond = len(sizes) - np.searchsorted(ascending, limit, "right")
+        between = len(sizes) - np.searchsorted(ascending, low, "right") - beyond
+        if beyond and low >= _LOWEST and between <= _IN_GAP * beyond:
+            share = ratio ** -_power(ascending, low)
             chance = scipy.special.bdtrc(beyond - 1, beyond + between, share)
             if chance < least:
                 least = chance
-                found = limit
+                found = _RATIOS[0] * low
     return found
+
+
+def _power(ascending: NDArray, end: float) -> float:
+    """Return the power of the tail of sizes up to `end`, less its standard error.
+
+    Hill's estimate from the sizes beyond half of `_LOWEST`, censored at the end.
+    """
+    tail = ascending[np.searchsorted(ascending, _LOWEST / 2, "right") :]
+    count = np.searchsorted(tail, end, "right")
+    total = np.log(np.minimum(tail, end) / (_LOWEST / 2)).sum()
+    return max(_POWER, float((count - np.sqrt(count)) / max(total, 1e-300)))

@@ -23,14 +23,13 @@ from nbsketch.rows.outliers import (
     MOST,
     NORMAL,
     are_explained,
-    deviations,
     drawn_rows,
     medians,
     suspect_targets,
 )
 from nbsketch.tabular.ridge import LandmarkFunction, Ridge
 from nbsketch.tabular.scales import SMOOTH, form_of
-from nbsketch.tuning.rows import Rows, Training, at_rows, moments_of
+from nbsketch.tuning.rows import Rows, at_rows, moments_of
 from nbsketch.tuning.search import isotropic_start
 
 # Landmarks of the regression of log sizes.
@@ -39,29 +38,10 @@ _LANDMARKS = 200
 _LEAST = 0.05
 # Rounding of ranks.
 _SLACK = 1e-6
-# Residuals, in robust standard deviations, from which a row is suspect: with 8 clean
-# heavy tails are, with 12 clusters of errors of some 17 deviations are not; one pass in
-# place of `_PASSES` misses planted errors.
-_OUT = 12.0
-# Largest local size of residuals, and largest residual that it is fitted to, relative
-# to the median: gross errors must not pass for noise.
-_LARGEST = 30.0
-# Share of their sum of squares that a model of all rows may explain: more are no errors
-# but part of the law.
-_SKILL = 0.1
-# Rows between half the limit and the limit, relative to those beyond it: where they are
-# more, there is no gap, as in heavy tails,
-_TAIL = 0.4
-# unless half of those beyond are as far away as this.
-_FAR = 100.0
-# Larger shares of suspect rows are another population, such as amounts beside zeros.
-_POPULATION = 0.25
-# Passes. In the first one targets beyond this number of deviations are clipped: they
-# would be the scale of all residuals (with 30 clean ones look like errors, with 100
-# clusters of sentinels are missed).
-_PASSES = 6
+# Robust standard deviations beyond which targets are clipped where a length scale is
+# learned: with 30 clean ones look like errors, with 100 sentinels are missed.
 _CLIP = 60.0
-_SAMPLE = (2000, 100)
+_TOO_MANY = f"at most {100 * MOST:g} % are left out"
 
 
 @stored
@@ -209,34 +189,32 @@ class Suspects(NamedTuple):
 
 
 def gross_errors(rows: Rows, rng: np.random.Generator) -> Suspects:
-    """Return the rows whose targets look like gross errors.
+    """Return the rows whose targets look like gross errors, before a fit.
 
-    A row is suspect if its residual from a small model, fitted without the suspect
-    ones of the pass before, exceeds 12 robust standard deviations, in units of the
-    local size of residuals where this is above the typical one: where the small
-    model fits badly, or the noise is larger. There is none without a scale of noise
-    (`nbsketch.rows.outliers`), or if a model of all rows explains a tenth of their sum
-    of squares, beyond what chance explains.
+    The rule of `nbsketch.rows.outliers`, with a kernel of one length scale.
     """
-    every = kept = rows.kept
-    Z = rows.transform(every)
+    every = rows.kept
     weights = at_rows(rows.weights, every)
-    for k in range(_PASSES):
-        part, Y = _standardized(rows, kept, _CLIP if k == 0 else np.inf)
-        clipped, size = _residuals(part, every, Z, rng)
-        residual = clipped + Y[every] - part.Y[every]
-        sizes = deviations(residual / size, part.Y[every], None, weights)
-        is_suspect = sizes > _OUT
-        if not is_suspect.any():
-            return Suspects(every[:0])
-        if k == 0 and _skill(clipped, part.Y[every], is_suspect) > _SKILL:
-            return Suspects(every[:0])
-        if np.average(is_suspect, weights=weights) > _POPULATION:
-            return Suspects(every[:0])
-        before, kept = kept, every[~is_suspect]
-        if np.array_equal(before, kept):
-            break
-    return _judged(residual, Y[every], sizes, weights, every)
+    drawn = drawn_rows(np.ones(len(every)) if weights is None else weights)
+    if not len(drawn):
+        return Suspects(drawn)
+    order = np.concatenate([drawn, np.setdiff1d(np.arange(len(every)), drawn)])
+    part, Y = _standardized(rows)
+    scales = np.exp(isotropic_start(part, FAMILIES[SMOOTH], rng)[:-1])
+    Y = Y[every[order]]
+    weights = at_rows(weights, order)
+    is_suspect, residuals = suspect_targets(
+        partial(evaluate, form_of(SMOOTH, scales)),
+        rows.transform(every[order]),
+        Y,
+        weights=weights,
+    )
+    reason = ""
+    if np.average(is_suspect, weights=weights) > MOST:
+        reason = _TOO_MANY
+    elif not are_explained(residuals, Y, weights).any():
+        reason = "the other targets cannot be predicted"
+    return Suspects(np.sort(every[order[is_suspect]]), reason)
 
 
 def errors_beside(
@@ -258,90 +236,26 @@ def errors_beside(
     if not len(drawn):
         return Suspects(drawn)
     left_out = partial(residual.__getitem__, drawn)
-    is_suspect = suspect_targets(kernel, rows[drawn], Y[drawn], left_out)
-    share = is_suspect.mean()
-    reason = f"at most {100 * MOST:g} % are left out"
-    if share <= MOST:
-        reason = "they stand out from a robust regression only"
+    is_suspect, _ = suspect_targets(kernel, rows[drawn], Y[drawn], left_out)
+    reason = _TOO_MANY
+    if is_suspect.mean() <= MOST:
+        reason = "they stand out from the learned length scales only"
     return Suspects(np.sort(drawn[is_suspect]), reason)
 
 
-def _standardized(rows: Rows, kept: NDArray, limit: float) -> tuple[Rows, NDArray]:
-    """Return the rows to draw from `kept`, with clipped targets, and all targets.
+def _standardized(rows: Rows) -> tuple[Rows, NDArray]:
+    """Return the rows with clipped targets, and all targets.
 
-    Both are standardized by the clipped targets of these rows. At most 5 % are clipped,
-    those beyond `limit` robust standard deviations.
+    Both are standardized by the clipped targets of the rows to draw from. At most 5 %
+    are clipped, those beyond 60 robust standard deviations, which would be the scale.
     """
-    Y = rows.Y[kept]
-    weights = at_rows(rows.weights, kept)
+    Y = rows.Y[rows.kept]
+    weights = at_rows(rows.weights, rows.kept)
     center = medians(Y, weights)
     away = np.abs(Y - center)
-    most = np.maximum(NORMAL * medians(away, weights), np.finfo(float).tiny) * limit
+    most = np.maximum(NORMAL * medians(away, weights), np.finfo(float).tiny) * _CLIP
     is_few = np.average(away > most, axis=0, weights=weights) <= MOST
     most = np.where(is_few, most, np.inf)
     clipped = np.clip(rows.Y, center - most, center + most)
-    mean, spread = moments_of(clipped[kept], weights)
-    part = replace(rows, Y=(clipped - mean) / spread, kept=kept)
-    return part, (rows.Y - mean) / spread
-
-
-def _judged(
-    residual: NDArray,
-    Y: NDArray,
-    sizes: NDArray,
-    weights: NDArray | None,
-    every: NDArray,
-) -> Suspects:
-    """Return the suspect rows of the last pass, and why they are used if they are."""
-    is_suspect = sizes > _OUT
-    beyond = np.average(is_suspect, weights=weights)
-    before = np.average(sizes > _OUT / 2, weights=weights) - beyond
-    has_gap = before <= _TAIL * beyond or np.median(sizes[is_suspect]) >= _FAR
-    if beyond > MOST or not has_gap:
-        return Suspects(every[:0])
-    explained = are_explained(residual, Y, weights).any()
-    reason = "" if explained else "the other targets cannot be predicted"
-    return Suspects(every[is_suspect], reason)
-
-
-def _residuals(
-    rows: Rows, every: NDArray, Z: NDArray, rng: np.random.Generator
-) -> tuple[NDArray, NDArray]:
-    """Return residuals of all rows from a model of one length scale, and their sizes.
-
-    `Z` are the preprocessed rows `every`. Both results are (n, d). Rows of the sample
-    that the model is fitted to have their left-out residuals. Sizes are local ones
-    relative to the median, at least one.
-    """
-    drawn = np.sort(rows.draw(rng, _SAMPLE[0]))
-    scales = np.exp(isotropic_start(rows, FAMILIES[SMOOTH], rng)[:-1])
-    data = Training.of(rows, drawn)
-    place = np.searchsorted(every, drawn)
-    ridge = Ridge(scales, data.rows, data.weights, _SAMPLE[1], rng, data.labels)
-    base, left_out = ridge.fit(data.Y)
-    residual = rows.Y[every] - base.values(Z)
-    if data.labels is None:
-        residual[place] = left_out
-    residual -= np.median(residual, axis=0)
-    most = _LARGEST * np.median(np.abs(residual), axis=0)
-    base, left_out, _ = fit_sizes(ridge, np.clip(residual[place], -most, most))
-    logs = base.values(Z)
-    if data.labels is None:
-        logs[place] = left_out
-    logs -= np.median(logs, axis=0)
-    return residual, np.exp(np.clip(logs, 0.0, np.log(_LARGEST)))
-
-
-def _skill(residual: NDArray, Y: NDArray, mask: NDArray) -> float:
-    """Return the share of the squares of some targets that a model explains.
-
-    It is a lower bound, by one standard error: the sum of products of residuals and
-    predictions has this error if gross errors have random signs, and among a few rows
-    such products are large by chance.
-    """
-    residual = residual[mask]
-    away = (Y - np.median(Y, axis=0))[mask]
-    total = float(np.square(away).sum())
-    explained = total - float(np.square(residual).sum())
-    chance = 2 * float(np.linalg.norm(residual * (away - residual)))
-    return (explained - chance) / total if total else -np.inf
+    mean, spread = moments_of(clipped[rows.kept], weights)
+    return replace(rows, Y=(clipped - mean) / spread), (rows.Y - mean) / spread

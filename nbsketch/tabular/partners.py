@@ -94,7 +94,10 @@ def check_partners(partners: Any, classification: bool) -> list[Any]:
 def folds_of(
     n: int, labels: NDArray | None, strata: NDArray | None, rng: np.random.Generator
 ) -> list[NDArray]:
-    """Return the rows of each fold: whole blocks, or random rows of each stratum."""
+    """Return the rows of each fold: whole blocks, or random rows of each stratum.
+
+    Folds without which all rows are of one stratum are left out.
+    """
     if labels is None:
         order = rng.permutation(n)
         if strata is not None:
@@ -104,7 +107,10 @@ def folds_of(
     else:
         place = np.where(labels >= 0, labels % _FOLDS, -1)
     folds = [np.flatnonzero(place == k) for k in range(_FOLDS)]
-    return [fold for fold in folds if 0 < len(fold) < n]
+    folds = [fold for fold in folds if 0 < len(fold) < n]
+    if strata is None:
+        return folds
+    return [fold for fold in folds if np.ptp(np.delete(strata, fold))]
 
 
 def fit_partner(

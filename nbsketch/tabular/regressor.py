@@ -100,9 +100,9 @@ class TabularKernelRegressor(
         about 8 % too small on few rows. Losses other than the square: their mean.
     n_outliers_ : int
         Number of training rows that were not used: gross errors in the targets, beyond
-        12 robust local standard deviations from a small model, at most 5 %. An
+        a gap in the residuals from a robust regression, at most 5 %. An
         `OutlierWarning` says so. Of even losses of bounded slope ("huber",
-        "absolute_error"): any share, beyond a gap of the residuals. Of other losses: 0.
+        "absolute_error"): any share. Of other losses: 0.
     outliers_ : ndarray of int
         Their indices among the rows given to `fit`.
     suspects_ : ndarray of int

@@ -16,12 +16,17 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from nbsketch._expansion import projection
 from nbsketch._jit.tuning import FAMILIES
 from nbsketch._report.progress import is_stopped
 from nbsketch.gram import evaluate
 from nbsketch.losses import HuberLoss, LogLinkLoss, Loss
-from nbsketch.rows.outliers import NORMAL, medians, robust_residuals, suspect_targets
+from nbsketch.rows.outliers import (
+    NORMAL,
+    RobustPath,
+    medians,
+    robust_residuals,
+    suspect_targets,
+)
 from nbsketch.tabular.leaves import fit_leaf
 from nbsketch.tabular.machine import stack_weights
 from nbsketch.tabular.members import fit_on_tree
@@ -46,9 +51,8 @@ _STEADY = 2e-3
 _STACKED = 5
 # Rows of the leaf that chooses penalties.
 _PENALTY_ROWS = 800
-# Rows of a robust regression, and its landmarks.
+# Rows of a robust regression.
 _ROWS = 1000
-_LANDMARKS = 100
 # Length scales are learned on residuals of at most so many robust deviations.
 _WINSORIZED = 3.0
 # Targets are cut off at so many deviations for the first length scale.
@@ -171,9 +175,8 @@ def start(rows: Rows, loss: Loss | None) -> NDArray:
     form = _isotropic(rows).form
     for drawn in _parts(rows):
         Z = rows.transform(drawn)
-        values = evaluate(form, Z, Z[: min(_LANDMARKS, len(Z) // 6 + 1)])
-        features = values @ projection(values[: values.shape[1]])
-        residual = robust_residuals(features, rows.Y[drawn])
+        path = RobustPath.of(partial(evaluate, form), Z, len(Z))
+        residual = robust_residuals(path, rows.Y[drawn])
         most = _WINSORIZED * NORMAL * medians(np.abs(residual))
         change = np.clip(residual, -most, most) - residual
         out[drawn] = rows.Y[drawn] + np.where(most > 0, change, 0.0)
@@ -192,7 +195,8 @@ def gross_errors_of_any_share(rows: Rows) -> Suspects:
         Y = rows.Y[drawn]
         left_out = partial(_left_out, scales, Z, Y)
         kernel = partial(evaluate, scales.form)
-        suspects.append(drawn[suspect_targets(kernel, Z, Y, left_out)])
+        is_suspect, _ = suspect_targets(kernel, Z, Y, left_out)
+        suspects.append(drawn[is_suspect])
     return Suspects(np.sort(np.concatenate(suspects)))
 
 

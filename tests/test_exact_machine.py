@@ -610,3 +610,17 @@ def test_of_equal_errors_the_strongest_penalty_is_chosen():
     kernel = GaussianKernel(1.0)
     grid = [choice.Choice(1.0, kernel, shift) for shift in (0.1, 0.4, 1.6)]
     assert min(grid, key=choice._order).shift == 1.6
+
+
+def test_a_step_comes_with_its_standard_error(monkeypatch):
+    """Draws are paired: what both fits of a draw share is no error of the step."""
+
+    def fitted(kernel, loss, noise, seed, n, parameters):
+        change = (1.0 + 0.02 * (seed % 2)) if n == 501 else 1.0
+        return (seed + 1.0) * change, 1.0
+
+    monkeypatch.setattr(steps, "fitted", fitted)
+    threshold = steps.Threshold("rows", 500)
+    (row,) = steps.measure(threshold, "gaussian", "square", 0.3, 10)
+    assert row["step"] == pytest.approx(1.02**0.5)
+    assert row["standard_error"] == pytest.approx(np.log(1.02) / 2 / 3)

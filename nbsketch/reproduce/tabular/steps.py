@@ -91,7 +91,8 @@ def measure(
     ]
     error = float(np.exp(np.median(logs, axis=0)[0, 0]))
     largest = LARGEST_CLEAN if noise < _CLEAN else LARGEST
-    steps = np.exp(np.median(np.diff(logs, axis=1)[:, 0], axis=0))
+    changes = np.diff(logs, axis=1)[:, 0]
+    steps = np.exp(np.median(changes, axis=0))
     yield {
         "threshold": threshold.name,
         "value": threshold.value,
@@ -100,6 +101,8 @@ def measure(
         "noise": noise,
         "error": error,
         "step": float(steps[0]),
+        # Of the mean of the paired changes; 0 for a single draw.
+        "standard_error": float(changes[:, 0].std() / max(1, replicates - 1) ** 0.5),
         "time_step": float(steps[1]),
         "exceeds": bool(steps[0] > largest or steps[1] > LARGEST_TIME),
     }

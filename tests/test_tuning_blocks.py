@@ -6,9 +6,10 @@ from numpy.testing import assert_allclose
 from reference import gaussian, laplacian, matern
 
 from nbsketch._jit.tuning import FAMILIES
+from nbsketch.rows.transform import fit_scaler
 from nbsketch.tuning.blocks import BlockCriterion, learn, neighbors
 from nbsketch.tuning.descent import Budget
-from nbsketch.tuning.rows import Training
+from nbsketch.tuning.rows import Training, prepare
 
 KERNELS = {
     "gaussian": gaussian,
@@ -115,6 +116,18 @@ def test_many_rows_are_drawn_from_all_regions():
     centers = data.rows[blocks][:, :, 0].mean(axis=1)
     assert np.median(np.ptp(data.rows[blocks][:, :, 0], axis=1)) < 0.01
     assert np.all(np.histogram(centers, 4, (0, 1))[0] > 4)
+
+
+def test_blocks_of_many_columns_have_fewer_rows(monkeypatch):
+    """All of them hold sixteen million numbers at most, those drawn from as many."""
+    monkeypatch.setattr("nbsketch.tuning.blocks.CELLS", 700)
+    monkeypatch.setattr("nbsketch.tuning.rows.CELLS", 7000)
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(4000, 2))
+    rows = prepare(X, X, None, fit_scaler(X, "standard"), np.arange(4000))
+    data = rows.training(rng)
+    assert len(data.Y) == 3500
+    assert neighbors(data, np.ones(2), 64, rng).shape == (5, 64)
 
 
 def test_blocks_hold_rows_of_several_labels():

@@ -29,7 +29,7 @@ from nbsketch._jit.threads import run_slices
 from nbsketch._jit.tuning import LAPLACIAN, block_inverses, block_slopes
 from nbsketch.solvers.left_out import effective_number
 from nbsketch.tuning.descent import TAU_LIMITS, Budget, Curvature, descent_of
-from nbsketch.tuning.rows import Training, at_rows
+from nbsketch.tuning.rows import CELLS, Training, at_rows
 from nbsketch.tuning.trees import grow
 
 # Rows of a block in the first round, and later on unless there are many rows.
@@ -124,7 +124,8 @@ def neighbors(
         order = np.concatenate([rng.permutation(index[i]) for i in tree.leaves()])
     start = int(rng.integers(n % size + 1))
     blocks = order[start : start + n - n % size].reshape(-1, size)
-    return blocks[rng.permutation(len(blocks))[: max(_ROWS // size, 1)]]
+    most = min(_ROWS, CELLS // max(data.rows.shape[1], 1)) // size
+    return blocks[rng.permutation(len(blocks))[: max(most, 1)]]
 
 
 def _region(rows: NDArray, inverse: NDArray, rng: np.random.Generator) -> NDArray:

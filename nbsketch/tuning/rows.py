@@ -20,6 +20,9 @@ _LEAST_LANDMARKS = 80
 # Blocks take the place of evidence from this number of rows on: of 1000 rows, they have
 # 1.1 to 1.28 times the error on functions of all columns.
 _BLOCK_ROWS = 3000
+# Rows that blocks are drawn from, and rows times columns of these and of all blocks.
+_SOURCE = 16_384
+CELLS = 16_000_000
 
 
 def at_rows(values: NDArray | None, index: NDArray) -> NDArray | None:
@@ -77,6 +80,12 @@ class Rows:
     def sample(self, rng: np.random.Generator, count: int, size: int) -> Sample:
         """Return a sample of rows drawn at random."""
         return self.take(self.draw(rng, count), size)
+
+    def training(self, rng: np.random.Generator) -> Training:
+        """Return the rows that blocks are drawn from, fewer of many columns."""
+        most = CELLS // max(len(self.scaler.center), 1)
+        drawn = self.draw(rng, int(np.clip(most, _BLOCK_ROWS, _SOURCE)))
+        return Training.of(self, drawn)
 
     def keep(self, kept: NDArray, cut: float) -> Rows:
         """Return the same rows with another set that may be drawn, and another cut."""

@@ -27,7 +27,7 @@ from nbsketch.tuning.criterion import (
     distance_of,
 )
 from nbsketch.tuning.descent import TAU_LIMITS, Budget, Descent, descent_of
-from nbsketch.tuning.rows import Rows, Training
+from nbsketch.tuning.rows import Rows
 
 _START = (1000, 100)  # rows and landmarks of the isotropic start
 _MEDIAN_ROWS = 300  # of its median distance
@@ -46,8 +46,6 @@ NEAR = np.zeros(1), np.linspace(-2, 2, 9)
 _FEW = 1500  # rows, with solvers in closed form
 _MANY = 4000  # rows, with iterative solvers
 _ITERATIVE_LIMIT = -13.0
-# Rows that blocks are drawn from.
-BLOCK_SOURCE = 16_384
 # Rows of the evidence and of its checks, and those of a check.
 _DRAWN = 2300
 _CHECK = 800
@@ -191,9 +189,8 @@ class Descents:
 
     def _rounds(self, point: NDArray) -> Iterator[NDArray]:
         """Yield the points after each round on blocks."""
-        drawn = self._rows.draw(self._rng, BLOCK_SOURCE)
-        data = Training.of(self._rows, drawn)
-        limits = self._tau_limits(len(drawn))
+        data = self._rows.training(self._rng)
+        limits = self._tau_limits(len(data.Y))
         return rounds(data, self._family, point, self._rng, self._budget, limits)
 
     def _is_clean(self, point: NDArray) -> bool:

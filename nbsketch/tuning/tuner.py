@@ -22,10 +22,9 @@ from nbsketch.solvers.left_out import Fold
 from nbsketch.tuning.blocks import left_out_error
 from nbsketch.tuning.criterion import Sample
 from nbsketch.tuning.descent import LEAST_INVERSE, Budget
-from nbsketch.tuning.rows import Rows, Training, prepare
+from nbsketch.tuning.rows import Rows, prepare
 from nbsketch.tuning.screening import Selection, screen
 from nbsketch.tuning.search import (
-    BLOCK_SOURCE,
     NEAR,
     Descents,
     criterion_of,
@@ -305,8 +304,7 @@ class ScaleSearch(NamedTuple):
 
     def _on_blocks(self, rows: Rows, point: NDArray) -> float:
         """Return the left-out error on small blocks, which is that of all rows."""
-        data = Training.of(rows, rows.draw(self.rng, BLOCK_SOURCE))
-        return left_out_error(data, self.family, point, self.rng)
+        return left_out_error(rows.training(self.rng), self.family, point, self.rng)
 
 
 def _without_rare(sample: Sample, family: int, point: NDArray) -> list[NDArray]:

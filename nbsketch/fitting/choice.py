@@ -76,7 +76,7 @@ class Choice(NamedTuple):
     error: float
     kernel: Any
     shift: float
-    fitted: NDArray | None = None  # at the validation rows
+    fitted: NDArray = np.empty(0)  # at the validation rows
     states: Sequence[State | None] = ()  # of each split, to start from
     gap: float = 0.0  # the largest relative one of the splits
 
@@ -280,9 +280,9 @@ class SplitSample:
         fitted = [choice.fitted for choice in pair]
         rows = self._counted(fitted)
         validation = self.validation.take(rows)
-        losses = (validation.losses(values[rows]) for values in fitted)
+        ours, theirs = (validation.losses(values[rows]) for values in fitted)
         gap = max(choice.gap for choice in pair)
-        return is_lower(*losses, validation.weights, gap)
+        return is_lower(ours, theirs, validation.weights, gap)
 
     def _counted(self, fitted: list[NDArray]) -> NDArray:
         """Return the validation rows that are outliers under no fit."""
@@ -464,10 +464,12 @@ class DualSample(SplitSample):
     ) -> Iterable[Solution]:
         """Return the solution for each penalty on the rows that are fitted."""
         K = self._matrix(kernel)
-        stored = isinstance(K, np.ndarray)
+        if isinstance(K, np.ndarray):
+            K = K[np.ix_(fitted, fitted)]
+        else:
+            K = K.take(fitted)
         return part.dual_path(
-            K[np.ix_(fitted, fitted)] if stored else K.take(fitted), alphas,
-            tol=_DUAL_TOL, max_iter=_DUAL_STEPS, state=state, callback=listen,
+            K, alphas, tol=_DUAL_TOL, max_iter=_DUAL_STEPS, state=state, callback=listen,
             random_state=self.rng,
         )  # fmt: skip
 

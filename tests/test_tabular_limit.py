@@ -1,7 +1,7 @@
 """The estimators for tables with a limit of time, and a clock that the tests move."""
 
-import time
 from contextlib import nullcontext
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,15 +11,18 @@ from tables import small_leaves
 
 import nbsketch
 from nbsketch import TabularKernelClassifier, TabularKernelRegressor
+from nbsketch._report import progress
 from nbsketch.tabular import fit, partners
+from nbsketch.tuning import descent
 
 
 @pytest.fixture
 def clock(monkeypatch):
-    """Return a list with the time."""
+    """Return a list with the time of nbsketch; pools of threads need their own."""
     now = [0.0]
-    monkeypatch.setattr(time, "perf_counter", lambda: now[0])
-    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    moved = SimpleNamespace(perf_counter=lambda: now[0], monotonic=lambda: now[0])
+    for module in (progress, descent):
+        monkeypatch.setattr(module, "time", moved)
     return now
 
 

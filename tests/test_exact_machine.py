@@ -482,6 +482,7 @@ def test_outliers_do_not_choose_the_width(rng, loss):
     assert not sample.is_better(failed, learned)
 
 
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @pytest.mark.parametrize("loss", ["huber", "square"])
 def test_rows_in_single_precision_choose_as_those_in_double(few, rng, loss):
     # Weak penalties have large coefficients, whose products cancel.

@@ -446,3 +446,16 @@ def test_penalties_of_robust_losses_are_judged_by_rare_targets():
     losses = np.array([objective.losses(fit) for fit in fits])
     errors = mean_losses(objective, losses, np.abs(events))
     assert errors[0] > 1.0 and errors[1] == 0.0
+
+
+@pytest.mark.parametrize(("seed", "columns"), [(0, 3), (3, 2), (4, 1)])
+def test_rows_far_from_others_are_no_errors_without_noise(seed, columns):
+    X = np.random.default_rng(seed).normal(size=(300, columns))
+    y = np.sin(X[:, 0])
+    model = nbsketch.SketchedKernelRegressor(random_state=0)
+    model.fit(X, y)  # a warning is an error
+    assert not len(model.suspects_)
+    y[7] = -999.0
+    with pytest.warns(OutlierWarning, match="1 of 300"):
+        model.fit(X, y)
+    assert model.suspects_.tolist() == [7]

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import replace
+from functools import partial
 from typing import Any, Literal, Self, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from nbsketch._machine.memory import fits
 from nbsketch._report.validation import declares_parameters
 from nbsketch.estimators import _base, posterior
 from nbsketch.estimators._monotonic import check_monotonic, constrain, planned
@@ -18,12 +20,20 @@ from nbsketch.fitting.plan import Plan
 from nbsketch.fitting.sketched import SketchedData
 from nbsketch.losses import SquareLoss, as_loss
 from nbsketch.rows.inputs import is_dask, is_pairwise, row_by_row, rowwise
-from nbsketch.rows.outliers import drawn_rows, outlier_warning, suspect_targets
+from nbsketch.rows.outliers import (
+    drawn_rows,
+    far_outside,
+    is_noise_free,
+    outlier_warning,
+    suspect_targets,
+)
 from nbsketch.rows.partitions import PartitionedRows
 from nbsketch.rows.transform import transform_rows
 
-# Rows of Dask arrays that are brought to this process to tell gross errors.
-_MOST_GATHERED = 400
+# Rows that tell gross errors if they have to be brought here or memory is short.
+_FEWER_ROWS = 400
+# Least penalty in their left-out residuals, relative to the trace of the kernel matrix.
+_LEAST_SHIFT = 1e-12
 
 
 @declares_parameters
@@ -233,18 +243,14 @@ class SketchedKernelRegressor(
         drawn = drawn_rows(np.ones(len(Y)) if weights is None else weights)
         if not len(drawn):
             return
-        if isinstance(problem.rows, PartitionedRows):
-            drawn = drawn[:_MOST_GATHERED]
+        is_large = not fits(8.0 * len(drawn) ** 2, copies=5)
+        if is_large or isinstance(problem.rows, PartitionedRows):
+            drawn = drawn[:_FEWER_ROWS]
         rows = transform_rows(problem.rows[drawn], self.scaler_, self.kernel_)
-
-        def left_out() -> NDArray:
-            K = self.kernel_(rows, rows).astype(np.float64)
-            K[np.diag_indices(len(K))] += len(Y) * self.alpha_
-            # `leave_one_out_residuals` refuses penalties that a fit may have chosen.
-            inverse = np.linalg.pinv(K, hermitian=True)
-            return inverse @ (Y[drawn] - self.intercept_) / inverse.diagonal()[:, None]
-
-        mask, _ = suspect_targets(self.kernel_, rows, Y[drawn], left_out)
+        left_out = partial(self._left_out, rows, Y[drawn], len(Y))
+        mask, residuals = suspect_targets(self.kernel_, rows, Y[drawn], left_out)
+        if mask.any() and is_noise_free(residuals, Y[drawn]):
+            mask &= far_outside(Y[drawn], mask)
         suspects = drawn[mask]
         if len(suspects):
             kept = np.arange(len(Y)) if problem.kept is None else problem.kept
@@ -252,6 +258,13 @@ class SketchedKernelRegressor(
             reason = "the square loss leaves none out"
             told = outlier_warning(len(suspects), len(drawn), reason)
             warnings.warn(told, stacklevel=4)
+
+    def _left_out(self, rows: Any, Y: NDArray, n: int) -> NDArray:
+        """Return left-out residuals of the exact machine."""
+        K = self.kernel_(rows, rows).astype(np.float64)
+        shift = max(n * self.alpha_, _LEAST_SHIFT * float(np.trace(K)))
+        inverse = np.linalg.pinv(K + shift * np.eye(len(K)), hermitian=True)
+        return inverse @ (Y - self.intercept_) / inverse.diagonal()[:, None]
 
     def _publish(
         self, problem: Problem, data: SketchedData, solution: FeatureSolution

@@ -464,13 +464,10 @@ class DualSample(SplitSample):
     ) -> Iterable[Solution]:
         """Return the solution for each penalty on the rows that are fitted."""
         K = self._matrix(kernel)
-        if isinstance(K, np.ndarray):
-            K = K[np.ix_(fitted, fitted)]
-        else:
-            K = K.take(fitted)
+        K = K[np.ix_(fitted, fitted)] if isinstance(K, np.ndarray) else K.take(fitted)
         return part.dual_path(
-            K, alphas, tol=_DUAL_TOL, max_iter=_DUAL_STEPS, state=state, callback=listen,
-            random_state=self.rng,
+            K, alphas, tol=_DUAL_TOL, max_iter=_DUAL_STEPS, state=state,
+            callback=listen, random_state=self.rng,
         )  # fmt: skip
 
     def _products(

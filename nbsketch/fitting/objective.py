@@ -404,6 +404,7 @@ class AlphaPath(NamedTuple):
 
     alphas: NDArray
     errors: NDArray
+    from_constant: bool = True  # whether the strongest penalty fits a constant
 
     @property
     def best(self) -> float:
@@ -433,7 +434,8 @@ class AlphaPath(NamedTuple):
         ends = 0, len(self.errors) - 1
         lowest = self.errors.min()
         is_end = len(self.errors) > 1 and np.argmin(self.errors) in ends
-        if not is_end or lowest < (1 - _FALL) * self.errors[0] or is_stopped():
+        falls = not self.from_constant or lowest < (1 - _FALL) * self.errors[0]
+        if not is_end or falls or is_stopped():
             return
         if lowest > 0:  # else a constant is right
             first, last = self.alphas[[0, len(self.errors) - 1]]
@@ -480,7 +482,7 @@ class LeftOutErrors(NamedTuple):
         if first > 0 and np.argmin(path.errors) == 0:
             return rows._path(alphas, _PLATEAU)
         if first > 0 or len(path.errors) == len(alphas) or path.is_low:
-            return path
+            return path._replace(from_constant=first == 0)
         guess = rows.guess()
         if guess >= alphas[len(path.errors) - 1]:
             return path

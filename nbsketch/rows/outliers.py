@@ -28,6 +28,8 @@ _ROUNDING = 1e-6
 # unless they are below this share of the scale of the targets: a model explains these,
 # and single targets of 1e9 are what makes the spread large.
 _EXPLAINED = 0.9
+# Without noise, residuals are below this share of the scale of the targets.
+_HARDLY_ANY = 1e-2
 # Rows of the robust regression that tells gross errors of any share, and landmarks.
 _LEAST_ROWS = 50
 _MOST_ROWS = 1000
@@ -223,6 +225,22 @@ def suspect_targets(
     plain = ridge.residuals(Y) if left_out is None else left_out()
     columns = zip(sizes.T, residuals.T, plain.T, Y.T, strict=True)
     return np.any([_beyond_gap(*column) for column in columns], axis=0), residuals
+
+
+def is_noise_free(residuals: NDArray, targets: NDArray) -> bool:
+    """Return whether left-out residuals (n, d) are hardly any of the targets (n, d).
+
+    Their sizes then tell how far rows are from each other, not what noise there is.
+    """
+    sigma, bulk = _scales(residuals, targets, None)
+    return bool((sigma <= _HARDLY_ANY * bulk).any())
+
+
+def far_outside(targets: NDArray, suspects: NDArray) -> NDArray:
+    """Return a mask of the targets outside of thrice the range of unsuspected ones."""
+    low = targets[~suspects].min(axis=0)
+    high = targets[~suspects].max(axis=0)
+    return (np.abs(targets - (low + high) / 2) > 1.5 * (high - low)).any(axis=1)
 
 
 def drawn_rows(weights: NDArray) -> NDArray:

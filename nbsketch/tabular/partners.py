@@ -28,6 +28,9 @@ from nbsketch.tabular.calibration import calibrate, least_log_loss
 from nbsketch.tuning.rows import Training
 
 _FOLDS = 5
+# Fewer rows are fitted by one thread of OpenMP: on busy processors several wait for
+# each other, which took a fit of 240 rows from half a second to 45.
+_PARALLEL_ROWS = 10_000
 # Folds that say whether the others are worth their time.
 _TRIAL_FOLDS = 2
 # Least share by which a partner lowers the log loss in these: 0.6 of the time of trees
@@ -137,8 +140,8 @@ def fit_partner(
             break
         kept = np.setdiff1d(np.arange(len(Y)), fold)
         fits.append([])
-        # Threads of OpenMP, as many as processors otherwise, wait for each other.
-        with threadpool_limits(thread_limit(), user_api="openmp"):
+        threads = thread_limit() if len(kept) >= _PARALLEL_ROWS else 1
+        with threadpool_limits(threads, user_api="openmp"):
             for y in Y.T:
                 options = _options(estimator, rows, y, weights, kept, fold)
                 fits[-1].append(clone(estimator).fit(rows[kept], y[kept], **options))

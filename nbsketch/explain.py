@@ -22,6 +22,7 @@ from whole background rows.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from functools import partial
 from importlib.util import find_spec
@@ -223,8 +224,10 @@ class _Game(NamedTuple):
                 "installed: `pip install shap`, or fit with kernel='gaussian' or "
                 "kernel='laplacian', whose values are exact"
             )
-        from shap import maskers
-        from shap.explainers import PermutationExplainer
+        with warnings.catch_warnings():  # of what shap draws with
+            warnings.simplefilter("ignore")
+            from shap import maskers
+            from shap.explainers import PermutationExplainer
 
         check_in_memory("X", X, "Shapley values of this model")
         rows = self.encode(X)

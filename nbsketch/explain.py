@@ -164,9 +164,9 @@ def _is_sampled(model: Any) -> bool:
         return False
     check_is_fitted(model)
     form = compiled_form(model)
-    is_product = form is not None and form.profile == "exponential"
-    is_product &= form is not None and form.metric in ("squared", "absolute")
-    return form is not None and not is_product
+    if form is None:  # refused by `_ProductExpansion`
+        return False
+    return form.profile != "exponential" or form.metric not in ("squared", "absolute")
 
 
 class _Game(NamedTuple):
@@ -292,8 +292,7 @@ class _ProductExpansion(NamedTuple):
         if sp.issparse(landmarks):
             raise TypeError("`model` must be fitted to dense rows, got sparse ones")
         form = compiled_form(model)
-        metrics = "squared", "absolute"
-        if form is None or form.profile != "exponential" or form.metric not in metrics:
+        if form is None:
             raise TypeError(
                 "`model` must have a kernel that is a product over features, got "
                 f"{type(model.kernel_).__name__}: fit with kernel='gaussian' or "

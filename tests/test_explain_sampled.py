@@ -7,6 +7,7 @@ from math import factorial
 import numpy as np
 import pandas as pd
 import pytest
+import scipy.sparse as sp
 from numpy.testing import assert_allclose
 
 from nbsketch import (
@@ -15,6 +16,7 @@ from nbsketch import (
     TabularKernelRegressor,
 )
 from nbsketch.explain import expected_value, shapley_values
+from nbsketch.kernels import MaternKernel
 
 pytest.importorskip("shap")
 
@@ -92,3 +94,11 @@ def test_a_background_and_shap_are_asked_for(monkeypatch):
     monkeypatch.setattr("nbsketch.explain.find_spec", lambda name: None)
     with pytest.raises(ModuleNotFoundError, match="pip install shap"):
         shapley_values(model, X[:1], X)
+
+
+def test_sparse_rows_are_refused_by_name():
+    X = np.random.default_rng(0).normal(size=(60, 3))
+    model = SketchedKernelRegressor(MaternKernel(2.0, 1.5), alpha=1e-3, random_state=0)
+    model.fit(sp.csr_array(X), X[:, 0])
+    with pytest.raises(TypeError, match="dense rows, got sparse"):
+        shapley_values(model, X[:2])

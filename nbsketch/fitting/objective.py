@@ -655,8 +655,10 @@ class _Part:
     def is_separated(self) -> bool:
         """Whether labels are told apart, so that weaker penalties change little."""
         objective = self._objective
-        share = _SEPARATED * objective.constant_loss()
-        return bool(objective.has_labels and self._least <= share)
+        return (
+            objective.has_labels
+            and self._least <= _SEPARATED * objective.constant_loss()
+        )
 
     def fitted(self, alpha: float) -> NDArray:
         """Return the fit on the test rows for a penalty, (m, d)."""

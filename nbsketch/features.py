@@ -33,6 +33,7 @@ from nbsketch.rows.inputs import (
     set_input_tags,
     training_rows,
 )
+from nbsketch.solvers.design import ArrayDesign
 from nbsketch.solvers.scratch import rows_per_block
 
 
@@ -73,8 +74,8 @@ class KernelFeatures(
         inputs = sketched.Inputs(X, self.kernel, self.bandwidth)
         if sketched.is_auto(self.bandwidth):
             sketched.check_learnable(self.kernel, X)
+            (rng,) = rng.spawn(1)
             target = sketched.TuningTarget(sketched.as_targets(y, len(X)))
-            rng = rng.spawn(1)[0]
             inputs = sketched.learn_inputs(X, target, self.kernel, size, rng)
         self.scaler_ = inputs.scaler
         self.length_scales_ = inputs.length_scales
@@ -168,18 +169,18 @@ class SketchedFeatures(KernelFeatures):
     def fit_transform(self, X: ArrayLike, y: Any = None) -> NDArray:
         """Fit and return the features of X: cheaper than `fit` and `transform`."""
         with validation.keeping_fitted(self):
-            return self._fit(X, y, keep=True).Z
+            design = self._fit(X, y, keep=None)
+        return design.Z if isinstance(design, ArrayDesign) else self.transform(X)
 
-    def _fit(self, X: Any, y: Any, keep: bool = False) -> Any:
+    def _fit(self, X: Any, y: Any, keep: bool | None = False) -> Any:
         X, y = training_rows(self, X, y, uses_targets=sketched.is_auto(self.bandwidth))
         rngs = validation.random_generator(self.random_state).spawn(2)
         recipe = features_recipe(self.sketch, self.size, X.shape[0])
         X = held_rows(X, recipe)
         inputs = self._learn_inputs(X, y, getattr(recipe, "size", X.shape[0]), rngs[0])
-        sketch, sketch_map = sketched.draw_map(inputs, recipe, rngs)
+        self.sketch_, sketch_map = sketched.draw_map(inputs, recipe, rngs)
         self.projection_, design = sketched_design(sketch_map, inputs.rows, keep=keep)
         self.kernel_ = sketch_map.kernel
-        self.sketch_ = sketch
         self.landmarks_ = sketch_map.landmarks
         self.rank_ = self._n_features_out = design.shape[1]
         if not sketch_map.is_columns:
@@ -192,8 +193,11 @@ class SketchedFeatures(KernelFeatures):
         check_is_fitted(self)
         rows = self._transformed(X, model_dtype(self.landmarks_))
         self.kernel_.check_domain("X", rows)
-        parts = (self.kernel_, self.landmarks_, self.sketch_.weights)
-        return expansion_of(self, *parts, self.projection_)(rows, rows.dtype)
+        weights = self.sketch_.weights
+        features = expansion_of(
+            self, self.kernel_, self.landmarks_, weights, self.projection_
+        )
+        return features(rows, rows.dtype)
 
     def summary(self) -> str:
         """Return what the fit has chosen, one line each."""
@@ -310,9 +314,7 @@ class RandomFourierFeatures(KernelFeatures):
     def summary(self) -> str:
         """Return what the fit has chosen, one line each."""
         check_is_fitted(self)
-        return sketched.summary_lines(
-            self, [("features", str(2 * self.frequencies_.shape[1]))]
-        )
+        return sketched.summary_lines(self, [("features", str(self._n_features_out))])
 
     def __sklearn_tags__(self) -> Tags:
         """Declare sparse input: rows meet the frequencies alone."""

@@ -421,6 +421,18 @@ def test_errors_of_fit_name_the_argument(options, call, message):
         ConformalRegressor(LinearRegression(), **options).fit(X, y, **call)
 
 
+@pytest.mark.parametrize("method", ["split", "cv+"])
+def test_a_fit_of_quantiles_names_the_method_for_them(method):
+    X, y = make_rows(60, 0)
+    base = JointQuantileRegressor((0.1, 0.9), size=10, alpha=1e-3, random_state=0)
+    model = ConformalRegressor(base, method=method, random_state=0)
+    with pytest.raises(ValueError, match=r"must have 2 outputs.* 1: .* method='cqr'"):
+        model.fit(X, y)
+    frozen = FrozenEstimator(base.fit(X, y))
+    with pytest.raises(ValueError, match="method='cqr'"):
+        ConformalRegressor(frozen).fit(X, y)
+
+
 def test_errors_of_use_name_the_argument_and_keep_the_model():
     X, y = make_rows(60, 0)
     model = ConformalRegressor(LinearRegression(), cv=2).fit(X, y, groups=y > 0)

@@ -267,13 +267,13 @@ def test_groups_pass_through_a_grid_search():
         ("five", None, TypeError, "`cv` must be None, an integer, a splitter"),
         (2.5, None, TypeError, "`cv` must be None, an integer, a splitter"),
         (True, None, TypeError, "`cv` must be an integer"),
-        (1, None, ValueError, "`cv` must be in"),
-        (121, None, ValueError, "`cv` must be in"),
+        (1, None, ValueError, "`cv` must be at least 2, got 1"),
+        (121, None, ValueError, "at least 121 rows of positive weight .*, got 120"),
         ([1, 2], None, TypeError, "`cv` must split 120 rows into"),
         ([([0, 1], [1, 2])], None, ValueError, "`cv` must yield disjoint"),
         (GroupKFold(3), None, ValueError, "`cv` must split .* and no `groups`"),
         (4, np.arange(3), ValueError, r"`groups` must have shape \(120,\)"),
-        (4, np.arange(120) % 2, ValueError, "number of groups, 2"),
+        (4, np.arange(120) % 2, ValueError, "at least 4 groups .* got 2"),
         (None, np.arange(120), ValueError, "`cv` must not be None with `groups`"),
     ],
 )  # fmt: skip
@@ -505,5 +505,5 @@ def test_rows_sorted_by_class_are_not_sent_to_blocks():
     "model", [SketchedKernelRegressor(cv=2), TabularKernelClassifier(cv=2)]
 )
 def test_a_single_row_has_no_folds(model):
-    with pytest.raises(ValueError, match="`cv` must be None unless there are 2 rows"):
+    with pytest.raises(ValueError, match=r"at least 2 rows .* got 1"):
         model.fit([[1.0]], [1])

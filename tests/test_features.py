@@ -8,6 +8,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import Ridge
 from sklearn.pipeline import make_pipeline
 
+import nbsketch
 from nbsketch import _expansion, _sketch_map
 from nbsketch._sketch_map import SketchMap, sketched_design
 from nbsketch.features import SketchedFeatures
@@ -133,6 +134,20 @@ def test_fitting_and_transforming_in_one_go_or_two(recipe, dtype):
     # the gaps of the eigenvalues of S K S^T, 1e-3 of the largest, enlarge rounding
     tolerance = TOLERANCE[dtype] if dtype == np.float32 else 1e-12
     assert_allclose(twice, Z, rtol=0, atol=tolerance)
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE)
+def test_features_of_training_rows_beyond_the_memory_limit(dtype):
+    X = points(dtype=dtype)
+    model = SketchedFeatures(bandwidth=1.0, size=20, random_state=0)
+    expected = model.fit_transform(X)
+    nbsketch.set_memory_limit(1)
+    try:
+        Z = model.fit_transform(X)
+    finally:
+        nbsketch.set_memory_limit(None)
+    assert type(Z) is np.ndarray and Z.dtype == dtype
+    assert_allclose(Z, expected, rtol=0, atol=TOLERANCE[dtype])
 
 
 def test_only_the_landmarks_are_kept():

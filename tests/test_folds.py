@@ -272,7 +272,7 @@ def test_labels_are_those_of_the_first_test_set():
     "cv, error, match",
     [
         (1, ValueError, "`cv` must be at least 2"),
-        (30, ValueError, "at most the number of rows of positive weight, 29"),
+        (30, ValueError, "at least 30 rows of positive weight .* got 29"),
         (True, TypeError, "`cv` must be an integer"),
         ([], ValueError, "at least one"),
         ([([0, 1], [1, 2])], ValueError, "disjoint"),
@@ -284,6 +284,11 @@ def test_labels_are_those_of_the_first_test_set():
 def test_folds_are_checked(cv, error, match):
     with pytest.raises(error, match=match):
         as_folds(cv, N)
+
+
+def test_a_single_group_has_no_folds():
+    with pytest.raises(ValueError, match=r"at least 2 groups .* cv=None, got 1"):
+        as_folds(None, 3, np.zeros(3))
 
 
 # the criterion ----------------------------------------------------------------------

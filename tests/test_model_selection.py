@@ -96,7 +96,7 @@ def test_other_estimators_prefer_what_fits(model):
     [
         ({"bandwidths": [-1.0]}, "`bandwidths` must be in"),
         ({"alphas": [0.0]}, "`alphas` must be in"),
-        ({"cv": 1}, "`cv` must be in"),
+        ({"cv": 1}, "`cv` must be at least 2"),
     ],
 )
 def test_bad_arguments_are_refused(change, message):

@@ -610,8 +610,21 @@ def test_the_memory_limit_decides_whether_inputs_are_sketched(rng):
         nbsketch.set_memory_limit(None)
     assert full.sketch_.is_identity and asked.sketch_.is_identity
     for sketch in (limited.sketch_, limited.output_sketch_):
-        assert sketch.shape[0] == 100  # of 163 that fit
+        assert sketch.shape[0] == 100  # of 65 that fit
     assert limited.score(X, Y) > -1e-3
+
+
+def test_default_sketches_count_all_matrices_of_a_fit(rng):
+    """Features of inputs and outputs, kernel values and the system: 5 copies."""
+    X = rng.uniform(-3, 3, size=(1200, 3))
+    Y = np.column_stack([np.sin(X), np.cos(X)])
+    model = InputOutputKernelRegressor(bandwidth=1.0, random_state=0)
+    sizes = []
+    for copies in (4.9, 5.1):
+        nbsketch.set_memory_limit(copies * 8 * 1200 * 600)
+        sizes.append(model.fit(X, Y).sketch_.shape[0])
+    nbsketch.set_memory_limit(None)
+    assert sizes == [300, 600]
 
 
 @pytest.mark.parametrize("kind", ["rows", "precomputed", "few"])

@@ -255,8 +255,8 @@ class Calibrated(MetaEstimatorMixin, BaseEstimator, ABC):
         return self._ranked(scores, self._adapted(nominal), n, marks)
 
     def _nominal(self, coverage: float | None) -> float:
-        given = self.coverage if coverage is None else coverage
-        return validation.check_level("coverage", given)
+        coverage = self.coverage if coverage is None else coverage
+        return validation.check_level("coverage", coverage)
 
     def _adapted(self, coverage: float) -> float:
         """Return the coverage to calibrate for: moved by `update`."""
@@ -525,6 +525,7 @@ class ConformalRegressor(RegressorScore, Calibrated):
             self._leave_out(X, y, marks)
         else:
             super()._fit(X, y, marks)
+        self._outside(self.values_, self.targets_, self.coverage)  # checks outputs
         self.scale_ = self._unit()
 
     def _leave_out(self, X: Any, y: NDArray, marks: Marks) -> None:
@@ -589,7 +590,9 @@ class ConformalRegressor(RegressorScore, Calibrated):
         ends = self._ends(values, coverage)
         if ends.shape[:2] != targets.shape:
             raise ValueError(
-                f"`y` must have {ends.shape[1]} outputs, got {targets.shape[1]}"
+                f"`y` must have {ends.shape[1]} outputs, as many as `estimator` "
+                f"predicts, got {targets.shape[1]}: if it predicts quantiles of one "
+                "output, pass method='cqr'"
             )
         return (targets[:, :, None] - ends) * [-1.0, 1.0]
 
@@ -665,9 +668,9 @@ class ConformalRegressor(RegressorScore, Calibrated):
         out = np.empty((n, d, 2))
         step = max(1, _BLOCK // (m * d))
         for start in range(0, n, step):
-            part = slice(start, min(start + step, n))
+            part = slice(start, start + step)
             left_out = models.predict(_safe_indexing(X, part))
-            rows = part.stop - start
+            rows = len(left_out)
             new = marks.at(part)
             for j, unit in enumerate(self.scale_):
                 for k, sign in enumerate([-1.0, 1.0]):

@@ -90,8 +90,9 @@ def lost_class(folds: Iterable[Fold], labels: NDArray) -> Any:
     counts = np.bincount(index)
     for fold in folds:
         removed = np.bincount(index[fold.removed], minlength=len(classes))
-        if (removed == counts).any():
-            return classes[(removed == counts).argmax()]
+        lost = removed == counts
+        if lost.any():
+            return classes[lost.argmax()]
     return None
 
 
@@ -159,9 +160,7 @@ def resolve_folds(
             "`cv` must not be None with `groups`: pass an integer, for so many blocks "
             "of whole groups, or a splitter such as GroupKFold()"
         )
-    if isinstance(cv, Integral):
-        cv = check_integer("cv", cv, low=2, high=max(2, X.shape[0]))
-    else:
+    if not isinstance(cv, Integral):
         cv = pairs_of(cv, X, y, groups)
     return tuple(as_folds(cv, X.shape[0], groups, weights) or ())
 
@@ -281,13 +280,11 @@ def _blocks(cv: int | None, kept: NDArray, groups: NDArray | None) -> list[NDArr
     if groups is not None:
         units = _members(kept, np.asarray(groups)[kept])
         kind = "groups"
-    count = len(units) if cv is None else check_integer("cv", cv, low=2)
-    if len(units) < 2:
-        raise ValueError(f"`cv` must be None unless there are 2 {kind}, got {cv!r}")
-    if not 2 <= count <= len(units):
+    count = max(2, len(units)) if cv is None else check_integer("cv", cv, low=2)
+    if len(units) < count:
         raise ValueError(
-            f"`cv` must be at least 2 and at most the number of {kind}, {len(units)}, "
-            f"got {cv!r}"
+            f"`cv` must have at least {count} {kind} to split for cv={cv!r}, got "
+            f"{len(units)}"
         )
     return np.array_split(kept, count) if groups is None else _merged(units, count)
 

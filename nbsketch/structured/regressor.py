@@ -72,16 +72,14 @@ def _by_default(sketch: Any, size: Any, n: int) -> Any:
     """Return the sketch of n rows, or distinct outputs; by default none is drawn.
 
     If the matrices of all pairs do not fit into memory, it is a sub-sample so large
-    that its features and their copy do.
+    that as many matrices of its features do.
     """
     if sketch is not None or size is not None:
         return sketch
-    if fits(8.0 * n * n, copies=_COPIES):
-        return "identity"
-    size = n // 2
-    while size > _LEAST_SIZE and not fits(8.0 * n * size, copies=2):
+    size = n
+    while size > _LEAST_SIZE and not fits(8.0 * n * size, copies=_COPIES):
         size //= 2
-    return SubsamplingSketch(max(size, min(n, _LEAST_SIZE)))
+    return "identity" if size == n else SubsamplingSketch(max(size, _LEAST_SIZE))
 
 
 @validation.declares_parameters
@@ -133,7 +131,7 @@ class InputOutputKernelRegressor(SaveMixin, CallbackSupportMixin, BaseEstimator)
         if the size is None as well, else "p-sparsified". If the Gram matrix of the n
         inputs, or of the n distinct outputs, with four copies exceeds the memory limit
         (`nbsketch.set_memory_limit`), None takes the largest of n/2, n/4, ...
-        sub-sampled rows whose features do not, at least 100.
+        sub-sampled rows whose features with four copies do not, at least 100.
     size, output_size : int, default=None
         Numbers of rows of sketches given by name. None means 100, or n if n < 100.
     alpha : float, default=1e-5
@@ -354,8 +352,9 @@ class InputOutputKernelRegressor(SaveMixin, CallbackSupportMixin, BaseEstimator)
         total = 0.0
         for start, h in self._points(X):
             encoded = training.encode(truth[start : start + len(h)])
-            exact = training.whitening is None
-            dual = h @ training.encoded.features if exact else h
+            dual = h
+            if training.whitening is None:
+                dual = h @ training.encoded.features
             total += np.einsum("ij,ij->", h, dual - 2 * encoded.features)
             total += 2 * encoded.penalty.sum()
         return -float(total) / X.shape[0]
@@ -472,12 +471,9 @@ class InputOutputKernelRegressor(SaveMixin, CallbackSupportMixin, BaseEstimator)
             G, C, _ = moments(design, targets, weights, centered=False)
         with self._stage("inputs: solve"):
             W = solve_shifted(G, C, self.alpha, np.ones(len(G)), self.alpha)
-            if isinstance(P, PivotedCholesky):
-                self.coef_ = P.lift(W, self.sketch_.shape[0])
-                self.rank_ = P.rank
-            else:  # columns of X
-                self.coef_ = P @ W
-                self.rank_ = P.shape[1]
+            self.rank_ = design.shape[1]
+            is_factor = isinstance(P, PivotedCholesky)  # else columns of X
+            self.coef_ = P.lift(W, self.sketch_.shape[0]) if is_factor else P @ W
         return sketch_map
 
     def _solve_exact(

@@ -54,6 +54,14 @@ _SPARSE = 0.25
 _VALIDATION_ROWS = 1500  # of the comparison at the end
 # Limits of its landmarks: 400 of them choose the same, for .15 s more.
 _VALIDATION_LANDMARKS = (100, 200)
+# Sketches of fewer landmarks may want longer length scales than all rows do: those of
+# up to half as many get them in full.
+_MOST_LANDMARKS = 2000
+# Longer ones by a factor, which are tried one after the other while the logarithm of
+# the squared error falls by so much.
+_LONGER = -np.log([1.5]), NEAR[1]
+_GAIN = 0.02
+_MOST_STEPS = 5
 # Columns with one value in all but this share of the rows may be left out, because too
 # few rows tell whether they matter,
 _RARE = 0.1
@@ -300,7 +308,29 @@ class ScaleSearch(NamedTuple):
             free = 0 if name == "isotropic" else min(n_varying - 1, most)
             scores[name] = errors[name] + 2 * free / len(rows.kept)
         best = min(reversed(scores), key=lambda name: scores[name])
-        return errors | {"best": errors[best]}, pool[best]
+        return errors | {"best": errors[best]}, self._for_landmarks(rows, pool[best])
+
+    def _for_landmarks(self, rows: Rows, selection: Selection) -> Selection:
+        """Return longer length scales where few landmarks clearly want them.
+
+        Blocks find those of all rows.
+        """
+        share = min(_MOST_LANDMARKS / self.size - 1, 1.0)
+        if rows.labels is not None or not rows.has_blocks or share <= 0:
+            return selection
+        scaler, start = selection
+        size = min(self.size, _MOST_LANDMARKS // 2)
+        drawn = rows.draw(self.rng, max(3 * size, _VALIDATION_ROWS))
+        sample = replace(rows, scaler=scaler).take(drawn, size)
+        error, point = settle(sample, self.family, start, NEAR)
+        for _ in range(_MOST_STEPS):
+            before = error
+            error, longer = settle(sample, self.family, point, _LONGER)
+            if error > before - _GAIN:
+                break
+            point = longer
+        moved = start[:-1] + share * (point - start)[:-1]
+        return Selection(scaler, np.append(moved, point[-1]))
 
     def _on_blocks(self, rows: Rows, point: NDArray) -> float:
         """Return the left-out error on small blocks, which is that of all rows."""

@@ -7,6 +7,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from reference import gaussian, laplacian, loo_residuals, matern, ridge_on_landmarks
 
+from nbsketch import SketchedKernelRegressor
 from nbsketch._jit.tuning import FAMILIES
 from nbsketch.datasets import make_friedman_outliers
 from nbsketch.kernels import LEARNABLE
@@ -562,3 +563,17 @@ def test_rows_that_coincide_beside_an_outlier(n, preprocessing):
     X[7] = 1e9
     tuned = tune(X, y, preprocessing=preprocessing, size=n, rng=0)
     assert np.isfinite(tuned.error) and tuned.alpha > 0
+
+
+def test_few_landmarks_get_longer_length_scales():
+    """Blocks see waves of all 3000 rows, and 40 landmarks only what is smooth."""
+    X = np.random.default_rng(0).uniform(-2, 2, size=(3500, 2))
+    y = X[:, :1] + X[:, 1:] ** 2 + 0.3 * np.sin(9 * X).prod(axis=1, keepdims=True)
+    few, many = (tune(X[:3000], y[:3000], size=size, rng=0) for size in (40, 5000))
+    assert few.relevance.max() < many.relevance.max() / 2
+    errors = []
+    for tuned in (few, many):
+        model = SketchedKernelRegressor(tuned.kernel, size=40, random_state=0)
+        model.fit(X[:3000], y[:3000, 0])
+        errors.append(1 - model.score(X[3000:], y[3000:, 0]))
+    assert errors[0] < 0.9 * errors[1]

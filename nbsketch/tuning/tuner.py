@@ -330,7 +330,7 @@ class ScaleSearch(NamedTuple):
                 break
             point = longer
         moved = start[:-1] + share * (point - start)[:-1]
-        return Selection(scaler, np.append(moved, point[-1]))
+        return Selection(scaler, np.append(moved, start[-1]))
 
     def _on_blocks(self, rows: Rows, point: NDArray) -> float:
         """Return the left-out error on small blocks, which is that of all rows."""

@@ -170,7 +170,9 @@ class SketchedFeatures(KernelFeatures):
         """Fit and return the features of X: cheaper than `fit` and `transform`."""
         with validation.keeping_fitted(self):
             design = self._fit(X, y, keep=None)
-        return design.Z if isinstance(design, ArrayDesign) else self.transform(X)
+        # Graded features may be X itself, which the user may change later.
+        is_own = isinstance(design, ArrayDesign) and not design.is_graded
+        return design.Z if is_own else self.transform(X)
 
     def _fit(self, X: Any, y: Any, keep: bool | None = False) -> Any:
         X, y = training_rows(self, X, y, uses_targets=sketched.is_auto(self.bandwidth))

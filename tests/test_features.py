@@ -150,6 +150,16 @@ def test_features_of_training_rows_beyond_the_memory_limit(dtype):
     assert_allclose(Z, expected, rtol=0, atol=TOLERANCE[dtype])
 
 
+def test_features_of_the_linear_kernel_are_no_view_of_the_rows():
+    X = points()
+    before = X.copy()
+    model = SketchedFeatures("linear", size=len(X), random_state=0)
+    Z = model.fit_transform(X)
+    assert_array_equal(Z, model.transform(X))
+    Z[:] = 0
+    assert_array_equal(X, before)
+
+
 def test_only_the_landmarks_are_kept():
     X = points(2000)
     model = SketchedFeatures(size=5, random_state=0).fit(X)

@@ -50,6 +50,7 @@ from nbsketch.tabular.partners import (
     lowers_log_loss,
 )
 from nbsketch.tabular.problem import Points
+from nbsketch.tabular.reading import as_frame
 from nbsketch.tuning.rows import Training
 
 # Features that the summary lists.
@@ -310,9 +311,10 @@ class TabularModel(SaveMixin, CallbackSupportMixin, BaseEstimator):
         """Return new rows, encoded."""
         check_is_fitted(self)
         check_table(X)
-        X = self.columns_.in_order(X)
-        validate_data(self, X, skip_check_array=True, reset=False)
-        rows = self.columns_.transform(X)
+        frame = as_frame(X)
+        if frame is None:
+            validate_data(self, X, skip_check_array=True, reset=False)
+        rows = self.columns_.transform(X if frame is None else frame)
         check_magnitude("X", rows)
         return rows
 

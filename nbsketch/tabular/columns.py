@@ -109,20 +109,6 @@ class TableColumns:
             _dtype(values), copy=False
         )
 
-    def in_order(self, X: Any) -> Any:
-        """Return X with the columns of a data frame in the order of training.
-
-        X is returned as it is if its columns have other names.
-        """
-        frame = as_frame(X)
-        if frame is None:
-            return X
-        names = names_of(frame)
-        if names == self.names or set(names) != set(self.names):
-            return X
-        place = {name: j for j, name in enumerate(names)}
-        return frame[:, [place[name] for name in self.names]].to_native()
-
     def summary_rows(self) -> Iterator[tuple[str, str]]:
         """Yield entries of a summary: kinds of columns, and what is not used."""
         kinds = [column.kind for column in self.columns]
@@ -134,13 +120,17 @@ class TableColumns:
 
     def _arrange(self, X: Any) -> list[Values]:
         """Return the columns of X in the order of training."""
-        frame = as_frame(X)
-        X = X if frame is None else frame
-        names = names_of(X)
-        if frame is not None or len(names) != len(self.names):
-            check_names(self.names, names)
         levels = {j for j, c in enumerate(self.columns) if isinstance(c, LevelColumn)}
-        return read_columns(self.in_order(X), levels)
+        frame = as_frame(X)
+        names = names_of(X if frame is None else frame)
+        if frame is None and len(names) == len(self.names):
+            return read_columns(X, levels)
+        if names == self.names:
+            return read_columns(frame, levels)
+        check_names(self.names, names)
+        place = {name: j for j, name in enumerate(names)}
+        in_order: Any = frame
+        return read_columns(in_order[:, [place[name] for name in self.names]], levels)
 
     def _unused(self) -> list[str]:
         """Return the names of columns without any feature."""

@@ -214,6 +214,18 @@ def test_nested_samples_and_warm_starts():
     assert near.objective == pytest.approx(cold.objective, rel=2e-6)
 
 
+def test_a_search_may_be_stopped_after_each_step():
+    """Also in the rounds on few active rows, of up to 50 steps: time has a limit."""
+    x = np.sort(np.random.default_rng(0).uniform(-3, 3, 3000))
+    Z = np.exp(-np.square(x[:, None] - np.linspace(-3, 3, 20)))
+    args = Z, np.sin(2 * x), LEVELS, np.eye(3), 1e-7
+    steps = []
+    solve_joint_pinball(*args, callback=lambda step, *_: steps.append(step))
+    assert np.diff(steps).max() == 1
+    last = steps[-1] - 3  # within the last round
+    assert solve_joint_pinball(*args, callback=lambda k, *_: k >= last).n_iter == last
+
+
 def test_an_exhausted_budget_says_so():
     Z, y = problem()
     s = solve_joint_pinball(Z, y, LEVELS, FACTORS["full"], 1e-6, max_iter=2)

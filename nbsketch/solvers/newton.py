@@ -64,7 +64,7 @@ def solve_scalar(
         Solution of a similar problem, to start from. Default: solutions of nested
         random samples of the rows, or zero if there are few rows.
     callback : callable, optional
-        Called as ``callback(iteration, objective, gap, seconds)`` at each certificate;
+        Called as ``callback(iteration, objective, gap, seconds)`` after each step;
         if it returns true, the search ends with the best solution so far.
 
     Returns
@@ -182,7 +182,7 @@ def solve_joint_pinball(
         Solution of a similar problem, to start from. Default: solutions of nested
         random samples of the rows, or zero if there are few rows.
     callback : callable, optional
-        Called as ``callback(iteration, objective, gap, seconds)`` at each certificate;
+        Called as ``callback(iteration, objective, gap, seconds)`` after each step;
         if it returns true, the search ends with the best solution so far.
 
     Returns

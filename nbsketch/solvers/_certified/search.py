@@ -104,7 +104,7 @@ class Search(ABC, Generic[ProblemT]):
     max_iter : int
         Largest number of steps.
     report : callable, optional
-        Called as ``report(steps, certificate)`` at each certificate. If it returns
+        Called as ``report(steps, certificate)`` after each step. If it returns
         true, the search ends after a first step.
 
     Attributes
@@ -194,7 +194,8 @@ class CertifiedSearch(Search[ProblemT]):
        ``_advance(direction, slope)`` (moves `coef`, `intercept` and the residuals, and
        returns whether any step was possible),
        ``_evaluate()`` (refreshes dual point, sums and gradient, and returns whether the
-       round may go on) and, if there is a report, ``_step_certificate()``;
+       round may go on) and, if there is a report, ``_step_certificate()``, in place
+       of which the best certificate is reported if it is None;
     3. ``_certify()``, which refreshes `res` from the coefficients and returns a
        certificate over all rows;
     4. ``_has_stalled(before, settled)``, which ends a search that rounding has stopped;
@@ -332,8 +333,8 @@ class CertifiedSearch(Search[ProblemT]):
             self.steps += 1
             if not self._evaluate():
                 return False
-            if self.report is not None and (certificate := self._step_certificate()):
-                self._call_back(certificate)
+            if self.report is not None:  # a limit of time waits for no round
+                self._call_back(self._step_certificate() or self.best)
         return False
 
     def _settled(self, rho: NDArray, step: int) -> bool:

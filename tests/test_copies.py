@@ -224,14 +224,37 @@ def test_rows_of_any_kind_are_compared(kind, tmp_path):
 
 def test_equal_hashes_of_different_rows_are_no_copies(monkeypatch):
     X, y = data()
-    monkeypatch.setattr(copies, "_hashes", lambda X: np.zeros(len(X), np.uint64))
+    monkeypatch.setattr(copies, "_hashes", lambda X, units: np.zeros(len(X), np.uint64))
     assert representatives(X, y) is None
 
 
 def test_small_numbers_and_texts_have_different_hashes():
     X = np.stack(np.meshgrid(*3 * [np.arange(40.0)]), -1).reshape(-1, 3)
-    assert len(np.unique(copies._hashes(X))) == 40**3
-    assert len(np.unique(copies._hashes(X.astype(np.float32)))) == 40**3
+    assert len(np.unique(copies._hashes(X, np.zeros(3)))) == 40**3
+    assert len(np.unique(copies._hashes(X.astype(np.float32), np.zeros(3)))) == 40**3
+
+
+def test_what_files_round_is_equal():
+    """Rows far from the others, gaps and columns of few values do not change this."""
+    rng = np.random.default_rng(0)
+    X = np.c_[data()[0], rng.integers(0, 2, N), np.full(N, np.nan)]
+    X[0, 1] = 1e4
+    y = data()[1]
+    rows = REPEATED["twice"]
+    near = X[rows] * (1 + 1e-13 * rng.normal(size=(2 * N, X.shape[1])))
+    assert_array_equal(representatives(near, y[rows]), rows)
+    near[N:, 0] += 1e-6  # far more than a file rounds
+    assert representatives(near, y[rows]) is None
+    assert representatives(near.astype(np.float32), y[rows]) is None
+
+
+def test_a_fit_merges_what_files_round():
+    X, y = data()
+    rows = REPEATED["twice"]
+    model = SketchedKernelRegressor(random_state=0)
+    expected = model.fit(X, y).predict(X)
+    near = X[rows] * (1 + 1e-13 * np.random.default_rng(1).normal(size=(2 * N, 1)))
+    assert_allclose(model.fit(near, y[rows]).predict(X), expected, rtol=1e-6)
 
 
 def test_tables_are_compared_with_their_categories_dates_and_gaps():

@@ -7,6 +7,8 @@ first one, with the sum of their weights, before anything is left out.
 Where X takes few values and so does y, as claims by age bracket and region, equal rows
 are independent observations. They are told from copies by the targets of equal rows of
 X: those of copies agree.
+
+Numbers in double precision are equal up to what files and arithmetic round.
 """
 
 from __future__ import annotations
@@ -23,6 +25,10 @@ from nbsketch.rows.partitions import PartitionedRows
 _AGREEMENT = 0.01
 # With so many distinct rows, numbers of equal rows have no common factor by chance.
 _FEWEST = 20
+# Numbers are rounded to this share of the interquartile range of their column,
+_RESOLUTION = 1e-8
+# which so many rows tell.
+_SAMPLED = 10_000
 # Values that are hashed at a time.
 _BLOCK = 1 << 17
 # An odd number near 2**64 over the golden ratio: multiples of it spread evenly.
@@ -59,8 +65,10 @@ def representatives(X: Any, y: Any, weights: NDArray | None = None) -> NDArray |
     Parameters
     ----------
     X : ndarray, csr_array or PartitionedRows of n rows
-        Rows; a NaN equals a NaN. Rows in partitions are compared by 64-bit hashes
-        alone. Other collections of objects have no copies.
+        Rows; a NaN equals a NaN, and dense numbers in double precision one that differs
+        by less than 1e-8 of the interquartile range of their column, but for few that
+        are rounded apart. Rows in partitions are compared by 64-bit hashes alone. Other
+        collections of objects have no copies.
     y : ndarray or csr_array of n rows
         Targets or labels.
     weights : ndarray of shape (n,) or None, default=None
@@ -74,15 +82,18 @@ def representatives(X: Any, y: Any, weights: NDArray | None = None) -> NDArray |
     if isinstance(X, list) or isinstance(y, list):
         return None
     kept = np.arange(X.shape[0]) if weights is None else np.flatnonzero(weights)
-    inputs = _hashes(X)[kept]
+    units = _units(X)
+    inputs = _hashes(X, units)[kept]
     if len(np.unique(inputs)) == len(inputs):
         return None
     targets = _codes(y)
-    hashes = _hashes(targets)[kept]
+    target_units = _units(targets)
+    hashes = _hashes(targets, target_units)[kept]
     pairs = _mixed(inputs) + hashes
     _, first, group = np.unique(pairs, return_index=True, return_inverse=True)
     first = kept[first][group]
-    differs = _differ(X, kept, first) | _differ(targets, kept, first)
+    differs = _differ(X, kept, first, units)
+    differs |= _differ(targets, kept, first, target_units)
     group = np.unique(np.where(differs, kept, first), return_inverse=True)[1]
     counts = np.bincount(group)
     factor: Any = counts
@@ -144,19 +155,35 @@ def _codes(y: Any) -> Any:
     return y.reshape(len(y), -1).astype(np.float64, copy=False)
 
 
-def _hashes(X: Any) -> NDArray:
+def _units(X: Any) -> NDArray:
+    """Return the unit to which each column is rounded; zero: not at all."""
+    n, q = X.shape
+    if sp.issparse(X) or X.dtype != np.float64:
+        return np.zeros(q)
+    sample = np.sort(X[np.arange(0, n, -(-n // _SAMPLED))], axis=0)  # NaN are last
+    m = len(sample)
+    return _RESOLUTION * (sample[3 * m // 4] - sample[m // 4])
+
+
+def _rounded(values: NDArray, units: NDArray) -> NDArray:
+    """Return numbers that are equal where the values are, up to rounding."""
+    used = units > 0
+    return np.where(used, np.rint(values / np.where(used, units, 1.0)), values)
+
+
+def _hashes(X: Any, units: NDArray) -> NDArray:
     """Return a 64-bit hash of each row."""
     if isinstance(X, PartitionedRows):
-        return np.concatenate(X.partitions.each(_dense_hashes))
-    return _sparse_hashes(X) if sp.issparse(X) else _dense_hashes(X)
+        return np.concatenate(X.partitions.each(_dense_hashes, units))
+    return _sparse_hashes(X) if sp.issparse(X) else _dense_hashes(X, units)
 
 
-def _dense_hashes(X: NDArray) -> NDArray:
+def _dense_hashes(X: NDArray, units: NDArray) -> NDArray:
     out = np.empty(len(X), dtype=np.uint64)
     factors = _factors(X.shape[1])
     step = max(1, _BLOCK // X.shape[1])
     for start in range(0, len(X), step):
-        bits = _mixed(_bits(X[start : start + step]))
+        bits = _mixed(_bits(_rounded(X[start : start + step], units)))
         np.matmul(bits, factors, out=out[start : start + step])
     return out
 
@@ -185,7 +212,7 @@ def _mixed(bits: NDArray) -> NDArray:
     return (bits ^ (bits >> np.uint64(32))) * _GOLDEN
 
 
-def _differ(X: Any, rows: NDArray, others: NDArray) -> NDArray:
+def _differ(X: Any, rows: NDArray, others: NDArray, units: NDArray) -> NDArray:
     """Return a mask of the rows that differ from other rows, where hashes are equal."""
     out = np.zeros(len(rows), dtype=bool)
     if isinstance(X, PartitionedRows):
@@ -199,5 +226,6 @@ def _differ(X: Any, rows: NDArray, others: NDArray) -> NDArray:
         if sp.issparse(X):
             out[part] = np.diff(sp.csr_array(one != two).indptr) > 0
         else:
-            out[part] = (_bits(one) != _bits(two)).any(axis=1)
+            pair = [_bits(_rounded(values, units)) for values in (one, two)]
+            out[part] = (pair[0] != pair[1]).any(axis=1)
     return out

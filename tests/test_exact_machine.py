@@ -331,6 +331,23 @@ def test_a_chosen_penalty_that_does_not_converge_is_raised(few, data, monkeypatc
         model(bandwidth=1.0, alpha=1e-4).fit(X, y)
 
 
+def test_a_chosen_penalty_of_landmarks_is_raised(few, data, monkeypatch):
+    X, y = data
+    monkeypatch.setattr(sizes, "_LARGE_SEARCH", 199)
+    alphas, solve = [], methods.solve_nystrom
+
+    def fail_once(columns, Y, alpha, **options):
+        alphas.append(alpha)
+        if len(alphas) < 2:
+            raise NotConvergedError("failed")
+        return solve(columns, Y, alpha, **options)
+
+    monkeypatch.setattr(methods, "solve_nystrom", fail_once)
+    found = model(sketch="subsampling", size=200, bandwidth=1.0).fit(X, y)
+    assert found.n_iter_ > 1  # passes, no closed form
+    assert alphas == [alphas[0], 4 * alphas[0]] and found.alpha_ == alphas[1]
+
+
 @pytest.mark.parametrize("sketch", ["subsampling", "p-sparsified"])
 def test_the_penalty_of_large_sketches_is_chosen_on_a_sample(
     sketch, few, data, monkeypatch

@@ -476,20 +476,26 @@ class Nystrom(ClosedForm):
     choice_share = 0.5
 
     def solve(self, validation: Validation | None = None) -> FeatureSolution:
-        """Return the solution, in terms of the sketched kernel functions."""
+        """Return the solution, in terms of the sketched kernel functions.
+
+        A penalty that was chosen on a sample is raised until passes converge.
+        """
         targets = self.objective.targets
         size, n = self.data.sketch.shape
         columns = self._columns(self.alpha)
-        try:
-            solution = solve_nystrom(columns, targets, self.alpha, **self._limits())
-        except NotConvergedError as error:
-            if error.solution is None or has_seconds(closed_seconds, n, size):
-                return super().solve(validation)
-            solution = error.solution
+        for alpha in self._penalties():
+            try:
+                solution = solve_nystrom(columns, targets, alpha, **self._limits())
+                break
+            except NotConvergedError as error:
+                if error.solution and not has_seconds(closed_seconds, n, size):
+                    solution = error.solution
+                    break
+        else:
+            return super().solve(validation)
         dear = n * size**2 > _CLOSED_FORM_WORK or is_stopped()
         if solution.converged or dear or not has_seconds(closed_seconds, n, size):
-            solved = self._of_rows(solution, self.alpha)
-            return self._certificate.of_rows(solved)
+            return self._certificate.of_rows(self._of_rows(solution, alpha))
         return super().solve(validation)
 
 

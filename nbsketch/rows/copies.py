@@ -28,7 +28,7 @@ _FEWEST = 20
 # Numbers are rounded to this share of the interquartile range of their column,
 _RESOLUTION = 1e-8
 # which so many rows tell.
-_SAMPLED = 10_000
+_SAMPLED = 100
 # Values that are hashed at a time.
 _BLOCK = 1 << 17
 # An odd number near 2**64 over the golden ratio: multiples of it spread evenly.

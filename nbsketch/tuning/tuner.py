@@ -56,7 +56,7 @@ _VALIDATION_ROWS = 1500  # of the comparison at the end
 _VALIDATION_LANDMARKS = (100, 200)
 # Sketches of fewer landmarks may want longer length scales than all rows do: those of
 # up to half as many get them in full.
-_MOST_LANDMARKS = 2000
+_MOST_LANDMARKS = 1200
 # Longer ones by a factor, which are tried one after the other while the logarithm of
 # the squared error falls by so much.
 _LONGER = -np.log([1.5]), NEAR[1]

@@ -620,10 +620,12 @@ def test_default_sketches_count_all_matrices_of_a_fit(rng):
     Y = np.column_stack([np.sin(X), np.cos(X)])
     model = InputOutputKernelRegressor(bandwidth=1.0, random_state=0)
     sizes = []
-    for copies in (4.9, 5.1):
-        nbsketch.set_memory_limit(copies * 8 * 1200 * 600)
-        sizes.append(model.fit(X, Y).sketch_.shape[0])
-    nbsketch.set_memory_limit(None)
+    try:
+        for copies in (4.9, 5.1):
+            nbsketch.set_memory_limit(copies * 8 * 1200 * 600)
+            sizes.append(model.fit(X, Y).sketch_.shape[0])
+    finally:
+        nbsketch.set_memory_limit(None)
     assert sizes == [300, 600]
 
 

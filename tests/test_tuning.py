@@ -577,3 +577,10 @@ def test_few_landmarks_get_longer_length_scales():
         model.fit(X[:3000], y[:3000, 0])
         errors.append(1 - model.score(X[3000:], y[3000:, 0]))
     assert errors[0] < 0.9 * errors[1]
+
+
+def test_no_longer_length_scales_are_tried_after_the_time():
+    X = np.random.default_rng(0).uniform(-2, 2, size=(3000, 2))
+    y = np.sin(9 * X).prod(axis=1, keepdims=True) + X[:, :1]
+    few, many = (tune(X, y, size=k, max_seconds=0, rng=0) for k in (10, 5000))
+    assert_array_equal(few.relevance, many.relevance)

@@ -8,7 +8,8 @@ Where X takes few values and so does y, as claims by age bracket and region, equ
 are independent observations. They are told from copies by the targets of equal rows of
 X: those of copies agree.
 
-Numbers in double precision are equal up to what files and arithmetic round.
+Numbers in double precision are compared without the digits that files and arithmetic
+round: a copy that went through a file is a copy.
 """
 
 from __future__ import annotations
@@ -65,10 +66,10 @@ def representatives(X: Any, y: Any, weights: NDArray | None = None) -> NDArray |
     Parameters
     ----------
     X : ndarray, csr_array or PartitionedRows of n rows
-        Rows; a NaN equals a NaN, and dense numbers in double precision one that differs
-        by less than 1e-8 of the interquartile range of their column, but for few that
-        are rounded apart. Rows in partitions are compared by 64-bit hashes alone. Other
-        collections of objects have no copies.
+        Rows; a NaN equals a NaN. Dense numbers in double precision are rounded to 1e-8
+        of the interquartile range of their column before they are compared. Rows in
+        partitions are compared by 64-bit hashes alone. Other collections of objects
+        have no copies.
     y : ndarray or csr_array of n rows
         Targets or labels.
     weights : ndarray of shape (n,) or None, default=None

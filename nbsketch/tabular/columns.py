@@ -122,15 +122,14 @@ class TableColumns:
         """Return the columns of X in the order of training."""
         levels = {j for j, c in enumerate(self.columns) if isinstance(c, LevelColumn)}
         frame = as_frame(X)
-        names = names_of(X if frame is None else frame)
-        if frame is None and len(names) == len(self.names):
-            return read_columns(X, levels)
-        if names == self.names:
-            return read_columns(frame, levels)
-        check_names(self.names, names)
-        place = {name: j for j, name in enumerate(names)}
-        in_order: Any = frame
-        return read_columns(in_order[:, [place[name] for name in self.names]], levels)
+        table: Any = X if frame is None else frame
+        names = names_of(table)
+        by_position = frame is None and len(names) == len(self.names)
+        if names != self.names and not by_position:
+            check_names(self.names, names)
+            place = {name: j for j, name in enumerate(names)}
+            table = table[:, [place[name] for name in self.names]]
+        return read_columns(table, levels)
 
     def _unused(self) -> list[str]:
         """Return the names of columns without any feature."""

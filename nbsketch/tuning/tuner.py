@@ -57,10 +57,11 @@ _VALIDATION_LANDMARKS = (100, 200)
 # Sketches of fewer landmarks may want longer length scales than all rows do: those of
 # up to half as many get them in full.
 _MOST_LANDMARKS = 1200
-# Longer ones by a factor, which are tried one after the other while the logarithm of
-# the squared error falls by so much.
+# The move to longer ones, which is tried again
 _LONGER = -np.log([1.5]), NEAR[1]
+# while the logarithm of the squared error falls by so much,
 _GAIN = 0.02
+# at most so many times.
 _MOST_STEPS = 5
 # Columns with one value in all but this share of the rows may be left out, because too
 # few rows tell whether they matter,
@@ -149,7 +150,8 @@ def tune(
         Preprocessing of the features, see `fit_scaler`. "auto" is "both".
     size : int, default=1000
         Number of landmarks of the model to be fitted. The comparison at the end has as
-        many, but at least 100 and at most 200.
+        many, but at least 100 and at most 200. Fewer than 1200 may have longer length
+        scales than all of 3000 rows or more would.
     sample_weight : ndarray of shape (n,), default=None
         Non-negative weights. A row of weight zero does not influence the result. None:
         equal weights. Copies, rows of equal X and Y, are one row of their weight,
@@ -316,7 +318,8 @@ class ScaleSearch(NamedTuple):
         Blocks find those of all rows.
         """
         share = min(_MOST_LANDMARKS / self.size - 1, 1.0)
-        if rows.labels is not None or not rows.has_blocks or share <= 0:
+        is_searched = rows.labels is None and rows.has_blocks
+        if not is_searched or share <= 0 or self.budget.is_spent:
             return selection
         scaler, start = selection
         size = min(self.size, _MOST_LANDMARKS // 2)

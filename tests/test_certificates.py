@@ -175,6 +175,16 @@ def test_a_gap_above_the_tolerance_is_a_warning():
     assert model.dual_gap_ > 1e-3
 
 
+def test_a_chosen_penalty_warns_of_a_gap_that_counts_for_a_constant():
+    X, y = wave(300, noise=0.0)
+    Y = np.column_stack([y, y**2])
+    model = SketchedKernelRegressor(loss="huber", tol=1e-13, random_state=0)
+    assert 1e-13 < model.fit(X, Y).dual_gap_ < 0.1  # without noise, without a word
+    noise = 0.1 * np.random.default_rng(0).normal(size=Y.shape)
+    with pytest.warns(ConvergenceWarning, match="relative distance"):
+        model.set_params(tol=1e-18).fit(X, Y + noise)
+
+
 @pytest.mark.parametrize("scale", [1.0, 1e8])
 @pytest.mark.parametrize("alpha", [1e-10, 1e-14])
 def test_a_tiny_penalty_of_a_linear_kernel_is_certified(alpha, scale):

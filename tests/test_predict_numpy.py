@@ -20,8 +20,6 @@ X[:, 1] = np.round(X[:, 1])  # ties of ranks
 X[:, 2] = np.exp(3 * X[:, 2])  # a heavy tail
 Y = np.sin(X[:, 0]) + X[:, 1]
 NEW = np.vstack([X[:50], 3 * RNG.normal(size=(100, 4))])
-# Without noise rounding decides whether a chosen penalty is solved to `tol`.
-Y += 0.1 * RNG.normal(size=300)
 MODELS = [
     SketchedKernelRegressor(),
     SketchedKernelRegressor(size=40),

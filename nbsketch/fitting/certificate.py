@@ -51,7 +51,8 @@ class FittedCertificate:
         Largest gap without a warning.
     is_chosen : bool
         Whether the fit has chosen the penalty. What rounding adds is no warning then,
-        since it fits targets without noise better than a larger penalty.
+        since it fits targets without noise better than a larger penalty. Neither is a
+        usable gap that is below `tol` relative to the loss of a constant.
     """
 
     data: SketchedData
@@ -189,6 +190,8 @@ class FittedCertificate:
         both = self._together(gap, cut)
         dear = self.tol if self.data.sketch.is_identity else USABLE_GAP
         text = solution.shortfall if gap > self.tol else None
+        if text and self.is_chosen and self._is_negligible(gap, solution.objective):
+            text = None
         if not self.is_chosen and (gap > self.tol or cut > dear):
             text = text or (
                 f"rounding limits the accuracy of the solution to a relative distance "
@@ -196,6 +199,11 @@ class FittedCertificate:
                 "sketch or a smaller bandwidth"
             )
         return solution._replace(gap=both, shortfall=text)
+
+    def _is_negligible(self, gap: float, objective: float) -> bool:
+        """Return whether a gap is usable, and small for the loss of a constant."""
+        constant = self.objective.constant_loss()
+        return gap <= USABLE_GAP and gap * objective <= self.tol * constant
 
     def _together(self, gap: float, added: float) -> float:
         """Return the sum of gaps, `tol` for two that are below: no warning agrees."""

@@ -11,8 +11,15 @@ from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.decomposition import PCA
 from sklearn.linear_model import LinearRegression
 
-from nbsketch import CutoffFilter, IteratedRidgeFilter, LandweberFilter, RidgeFilter
+from nbsketch import (
+    CutoffFilter,
+    IteratedRidgeFilter,
+    LandweberFilter,
+    LaplacianKernel,
+    RidgeFilter,
+)
 from nbsketch.solvers.design import ArrayDesign
+from nbsketch.solvers.exact import leave_one_out_residuals
 from nbsketch.solvers.filters import Filter, as_filter
 from nbsketch.solvers.left_out import (
     generalized_cross_validation,
@@ -546,3 +553,15 @@ def test_the_fit_gets_closer_along_the_path(filter):
     spectrum = decompose(ArrayDesign(Z), Y)
     errors = spectrum.mean_squares(filter, filter.alphas(spectrum.top))
     assert all(later <= earlier + 1e-12 for earlier, later in pairwise(errors))
+
+
+def test_rounding_does_not_lower_leave_one_out_errors(rng):
+    X = rng.uniform(size=(80, 2))
+    Y = rng.normal(size=(80, 1))
+    K = LaplacianKernel(0.05)(X)  # so narrow that small penalties are all alike
+    Z = ArrayDesign(np.linalg.cholesky(K))
+    limit = leave_one_out_residuals(K, Y[:, 0], 1e-11).mean_square
+    alphas = np.logspace(-12, -15.5, 8)
+    found = leave_one_out(decompose(Z, Y), RidgeFilter(), Z, Y, alphas)
+    assert_allclose(found[0], limit, rtol=1e-3)
+    assert (found >= (1 - 1e-6) * limit).all()

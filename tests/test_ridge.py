@@ -380,8 +380,9 @@ def test_leave_one_out_does_not_take_interpolation_for_prediction(fit_intercept)
     found = leave_one_out(path, RidgeFilter(), ArrayDesign(Z), Y, alphas)
     others = (Y.sum(axis=0) - Y) / 29 if fit_intercept else 0
     desired = np.square(Y - others).sum(axis=1).mean()
-    # a residual is 1e-12 of Y at the least alpha and its rounding 1e-16
-    assert_allclose(found, desired, rtol=1e-2)
+    # a residual is 1e-12 of Y at the least alpha; rounding may only raise the error
+    assert_allclose(found, desired, rtol=2e-2)
+    assert (found >= (1 - 1e-4) * desired).all()
     assert_allclose(found[10:], desired, rtol=1e-4)
 
 

@@ -63,6 +63,9 @@ _FALL = 0.02
 # Labels are told apart once the objective has fallen to this share of the loss of a
 # constant: weaker penalties hardly move their boundary.
 _SEPARATED = 1e-3
+# Relative difference of errors, as of kernels so narrow that all penalties are alike,
+# that rounding decides.
+_TIE = 1e-6
 # Share of the error of a constant above which a path may have ended on a plateau.
 _LOW = 0.9
 # Rows of the path once a callback has stopped the fit.
@@ -408,8 +411,9 @@ class AlphaPath(NamedTuple):
 
     @property
     def best(self) -> float:
-        """The penalty of least error; of equal ones the strongest."""
-        return float(self.alphas[np.argmin(self.errors)])
+        """The penalty of least error; of those equal up to rounding the strongest."""
+        are_least = self.errors <= (1 + _TIE) * self.errors.min()
+        return float(self.alphas[np.argmax(are_least)])
 
     @property
     def is_low(self) -> bool:

@@ -118,14 +118,19 @@ def _sum_squares(
     for part, Z in chunks(ArrayDesign._trusted(block)):
         Q = (Z - spectrum.z_mean) @ spectrum.vectors
         squares = np.square(Q) if left_out else Q
+        rounding = np.finfo(float).eps * Q.shape[1]  # of a leverage, a sum over these
         for group in _groups(len(total), Y.shape[1]):
             fitted = _times(Q, gains[:, group, place] * spectrum.cross[:, None, :])
             residual = Y[part, None, :] - fitted
             if left_out:
                 leverage = _times(squares, gains[:, group]) + spectrum.fit_intercept
                 leverage *= weights[part, None, None] / spectrum.n_samples
-                freedom = np.maximum(1 - leverage, _LEAST_FREEDOM)
-                residual /= freedom if freedom.shape[2] == 1 else freedom[:, :, place]
+                freedom = 1 - leverage - rounding
+                if freedom.shape[2] > 1:
+                    freedom = freedom[:, :, place]
+                residual /= np.maximum(freedom, _LEAST_FREEDOM)
+                unknown = freedom < _LEAST_FREEDOM  # the mean predicts these
+                np.copyto(residual, Y[part, None, :], where=unknown)
             total[group] += weights[part] @ np.square(residual).sum(axis=2)
     return (total,)
 

@@ -12,6 +12,9 @@ from nbsketch.fitting.objective import mean_losses, without_tails
 from nbsketch.fitting.objectives import ScalarObjective
 from nbsketch.rows.outliers import (
     RobustPath,
+    _beyond_gap,
+    _limit,
+    _power,
     deviations,
     drawn_rows,
     inliers,
@@ -459,3 +462,33 @@ def test_rows_far_from_others_are_no_errors_without_noise(seed, columns):
     with pytest.warns(OutlierWarning, match="1 of 300"):
         model.fit(X, y)
     assert model.suspects_.tolist() == [7]
+
+
+# parts of the rule ------------------------------------------------------------------
+
+
+def test_the_tail_of_sizes_falls_with_hill_s_power_less_its_standard_error():
+    # 400 sizes of twice the lower end: mean logarithm log 2, error 1 / sqrt(400)
+    assert_allclose(_power(np.full(400, 3.0), 4.0), 0.95 / np.log(2))
+    # half of them beyond the end, where they count as censored: log (4 / 1.5) each
+    ends = np.repeat([3.0, 9.0], 200)
+    total = 200 * (np.log(2) + np.log(4 / 1.5))
+    assert_allclose(_power(ends, 4.0), max(1.3, (200 - np.sqrt(200)) / total))
+    assert _power(np.full(9, 3.0), 4.0) == 1.3  # too few to tell more
+
+
+def test_errors_are_beyond_twice_the_lower_end_of_the_widest_gap():
+    sizes = np.concatenate([np.linspace(0.1, 2.9, 290), np.full(10, 100.0)])
+    assert_allclose(_limit(sizes), 6.0)  # a gap from 3 on
+    sizes[280:290] = 4.0
+    assert_allclose(_limit(sizes), 12 / np.sqrt(2))  # from 3 sqrt(2) on
+    assert _limit(sizes[:290]) == np.inf
+
+
+@pytest.mark.parametrize("share", [0.3, 0.4])
+def test_more_than_a_third_far_away_is_a_population(share):
+    residuals = np.random.default_rng(0).normal(size=1000)
+    count = round(1000 * share)
+    residuals[:count] += np.where(np.arange(count) % 2, 500.0, -500.0)
+    beyond = _beyond_gap(np.abs(residuals), residuals, residuals, residuals)
+    assert np.count_nonzero(beyond) == (count if share == 0.3 else 0)

@@ -40,8 +40,9 @@ _MEDIAN_ROWS = 1000
 _HIGHEST_DEGREE = 1000
 # Steep enough for any bandwidth, and finite in single precision.
 _STEEPEST = 1e30
-# Ranges below this share of the largest value are rounding of a constant,
-_CONSTANT = 1e-12
+# Ranges below this share of the largest value are rounding of a constant, as in a file
+# of 12 digits,
+_CONSTANT = 1e-11
 # and those below so many units in the last place of it.
 _ULPS = 8
 # Rows of a precomputed matrix whose symmetry is checked.

@@ -470,10 +470,10 @@ def test_rows_far_from_others_are_no_errors_without_noise(seed, columns):
 def test_the_tail_of_sizes_falls_with_hill_s_power_less_its_standard_error():
     # 400 sizes of twice the lower end: mean logarithm log 2, error 1 / sqrt(400)
     assert_allclose(_power(np.full(400, 3.0), 4.0), 0.95 / np.log(2))
-    # half of them beyond the end, where they count as censored: log (4 / 1.5) each
-    ends = np.repeat([3.0, 9.0], 200)
-    total = 200 * (np.log(2) + np.log(4 / 1.5))
-    assert_allclose(_power(ends, 4.0), max(1.3, (200 - np.sqrt(200)) / total))
+    # sizes beyond the end count as the end
+    sizes = np.repeat([2.0, 9.0], [10_000, 1000])
+    total = 10_000 * np.log(2 / 1.5) + 1000 * np.log(4 / 1.5)
+    assert_allclose(_power(sizes, 4.0), (10_000 - 100) / total)
     assert _power(np.full(9, 3.0), 4.0) == 1.3  # too few to tell more
 
 

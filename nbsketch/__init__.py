@@ -40,7 +40,7 @@ _HOME = {
     ),
     "solvers.filters": "CutoffFilter IteratedRidgeFilter LandweberFilter RidgeFilter",
     "solvers.stochastic": "StochasticSolver",
-    "structured": "InputOutputKernelRegressor",
+    "structured": "InputOutputKernelRegressor OutputEmbedding",
     "tabular.classifier": "TabularKernelClassifier",
     "tabular.regressor": "TabularKernelRegressor",
     "tabular.columns": "TableColumns",

@@ -78,6 +78,7 @@ from nbsketch.solvers.filters import LandweberFilter as LandweberFilter
 from nbsketch.solvers.filters import RidgeFilter as RidgeFilter
 from nbsketch.solvers.stochastic import StochasticSolver as StochasticSolver
 from nbsketch.structured import InputOutputKernelRegressor as InputOutputKernelRegressor
+from nbsketch.structured import OutputEmbedding as OutputEmbedding
 from nbsketch.tabular.classifier import (
     TabularKernelClassifier as TabularKernelClassifier,
 )

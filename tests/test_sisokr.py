@@ -161,7 +161,9 @@ SKETCHED = {
 @pytest.mark.parametrize("name", ["bibtex", "bookmarks", "mediamill"])
 def test_methods_have_the_sketches_that_their_names_say(name):
     """Of 2250 rows on bibtex, 8000 elsewhere; 200 and 500 of the outputs."""
-    settings = {s.method: s for s in multilabel.SETTINGS if s.set == name}
+    settings = {
+        s.method: s for s in multilabel.SETTINGS if s.set == name and s.paper_f1
+    }
     input_size, output_size = (2250, 200) if name == "bibtex" else (8000, 500)
     assert settings.keys() >= {"SIOKR", "SISOKR"}
     for method, setting in settings.items():

@@ -30,7 +30,7 @@ from nbsketch import (
     TanimotoKernel,
 )
 from nbsketch._jit import decoding as compiled
-from nbsketch.structured import _outputs, regressor
+from nbsketch.structured import OutputEmbedding, _outputs, regressor
 from nbsketch.structured._outputs import Candidates, Objects, TopK, distinct, keep_best
 
 N, ALPHA = 60, 1e-3
@@ -669,3 +669,70 @@ def test_memory_of_distinct_outputs_is_limited(method, rng):
         tracemalloc.stop()
         nbsketch.set_memory_limit(None)
     assert peak < 24 << 20  # 46 MB are a matrix of all pairs
+
+
+# reduced rank and embeddings --------------------------------------------------------
+
+
+@pytest.mark.parametrize("output_sketch", ["identity", PSparsifiedSketch(20)], ids=str)
+def test_reduced_rank_is_that_of_the_predictions(data, output_sketch, tmp_path):
+    X, Y, X_new = data
+    w = np.random.default_rng(1).uniform(0.5, 2.0, len(X))
+    w /= w.mean()
+    options = {"output_kernel": LinearKernel(), "output_sketch": output_sketch}
+    model = make(**options, output_rank=2).fit(X, Y, sample_weight=w)
+    K = reference.gaussian(X, X, 1.5)
+    A = np.linalg.solve(K + N * ALPHA * np.diag(1 / w), Y.astype(float))
+    fitted = K @ A
+    V = np.linalg.eigh(fitted.T @ (w[:, None] * fitted))[1][:, -2:]
+    C = model.candidates_.astype(float)
+    scores = reference.gaussian(X_new, X, 1.5) @ A @ V @ V.T @ C.T
+    expected = scores - np.square(C).sum(axis=1) / 2
+    assert_allclose(model.decision_function(X_new), expected, atol=1e-7)
+    assert (model.output_rank_, model.coef_.shape[1]) == (2, 2)
+    model.save(tmp_path / "model.npz")
+    loaded = nbsketch.load(tmp_path / "model.npz")
+    assert_array_equal(loaded.predict(X_new), model.predict(X_new))
+
+
+def test_all_directions_are_no_reduction(data):
+    X, Y, X_new = data
+    whole = make().fit(X, Y)
+    model = make(output_rank=10_000).fit(X, Y)
+    scores = whole.decision_function(X_new)
+    assert_allclose(model.decision_function(X_new), scores, atol=1e-6)
+    with pytest.raises(ValueError, match="output_rank"):
+        make(output_rank=0).fit(X, Y)
+
+
+@pytest.mark.parametrize("sketch", [None, PSparsifiedSketch(30)], ids=str)
+def test_an_embedding_with_ridge_regression_is_the_structured_model(
+    data, sketch, tmp_path
+):
+    X, Y, X_new = data
+    kernel = GaussianKernel(2.0)
+    embedding = OutputEmbedding(kernel, sketch=sketch, random_state=0).fit(Y)
+    Z = embedding.encode(Y)
+    K = reference.gaussian(X, X, 1.5)
+    H = np.linalg.solve(K + N * ALPHA * np.eye(N), Z)
+    points = reference.gaussian(X_new, X, 1.5) @ H
+    if sketch is None:
+        model = make(output_kernel=kernel).fit(X, Y)
+        assert_array_equal(embedding.decode(points), model.predict(X_new))
+        best, expected = embedding.decode_topk(points, 3), model.predict_topk(X_new, 3)
+        assert_allclose(best.scores, expected.scores, atol=1e-7)
+        assert_allclose(Z @ Z.T, kernel(Y.astype(float)), atol=1e-7)
+    embedding.save(tmp_path / "embedding.npz")
+    again = nbsketch.load(tmp_path / "embedding.npz")
+    assert_array_equal(again.encode(Y), Z)
+    assert_array_equal(embedding.decode(Z), Y if sketch is None else again.decode(Z))
+
+
+def test_an_embedding_names_what_is_wrong(data):
+    embedding = OutputEmbedding(random_state=0).fit(data[1])
+    with pytest.raises(ValueError, match="`Z` must have"):
+        embedding.decode(np.ones((3, 1)))
+    with pytest.raises(ValueError, match="`Y` must have"):
+        embedding.encode(np.ones((3, 1)))
+    with pytest.raises(ValueError, match="`k` must be"):
+        embedding.decode_topk(embedding.encode(data[1]), 10_000)

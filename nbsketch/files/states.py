@@ -318,6 +318,18 @@ _SKETCHED: dict[str, Rule] = {
     "landmarks_": landmarks("kernel_", "m", "p", "n"),
     "rank_": integer("r"),
 }
+# Coordinates of outputs in a sketched space.
+_OUTPUT_SPACE: dict[str, Rule] = {
+    "output_kernel_": _kernel,
+    "output_sketch_": sketch("output sketch rows", "n", "output columns"),
+    "_output_weights": _output_weights,
+    "output_landmarks_": landmarks("output_kernel_", "output_m", "output_p", "n"),
+    "_whitening": _whitening,
+    "_features": array("c t"),
+    "_penalty": array("c"),
+    "candidates_": candidates,
+    "output_rank_": integer("t"),
+}
 # A kernel expansion on the landmarks of a sketch.
 EXPANSION: dict[str, Rule] = {
     **_SKETCHED,
@@ -391,18 +403,11 @@ STATES: dict[str, dict[str, Rule]] = {
     "SketchedSGDClassifier": {**DESCENT, "classes_": labels},
     "InputOutputKernelRegressor": {
         **_SKETCHED,
-        "output_kernel_": _kernel,
-        "output_sketch_": sketch("output sketch rows", "n", "output columns"),
-        "_output_weights": _output_weights,
-        "output_landmarks_": landmarks("output_kernel_", "output_m", "output_p", "n"),
-        "_whitening": _whitening,
-        "_features": array("c t"),
-        "_penalty": array("c"),
-        "candidates_": candidates,
+        **_OUTPUT_SPACE,
         "coef_": array("s t"),
-        "output_rank_": integer("t"),
         "seconds_": seconds,
     },
+    "OutputEmbedding": _OUTPUT_SPACE,
     "TabularKernelRegressor": {
         **_TABULAR,
         "_single": of(bool),

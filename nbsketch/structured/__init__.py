@@ -26,10 +26,12 @@ from nbsketch.structured._outputs import (
     one_set,
     places_of,
 )
+from nbsketch.structured.embedding import OutputEmbedding
 from nbsketch.structured.regressor import InputOutputKernelRegressor
 
 __all__ = [
     "InputOutputKernelRegressor",
+    "OutputEmbedding",
     "SizePath",
     "TopK",
     "select_input_size",

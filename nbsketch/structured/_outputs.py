@@ -11,7 +11,7 @@ prediction.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, NamedTuple, Self
 
@@ -23,9 +23,11 @@ from nbsketch._expansion import PivotedCholesky
 from nbsketch._jit.decoding import insert_best
 from nbsketch._jit.threads import run_slices
 from nbsketch._machine.blas import eigh
+from nbsketch._report.progress import report
 from nbsketch._report.validation import (
     as_csr,
     check_indices,
+    check_integer,
     check_rows,
     check_spread,
     check_unmasked,
@@ -328,6 +330,18 @@ def choose_set(
     return SetPerRow(sets, training)
 
 
+def best_of(
+    sets: OneSet | SetPerRow, k: int, points: Iterable[tuple[int, NDArray]], n: int
+) -> TopK:
+    """Return the k best candidates of n points, given as (start, some of them)."""
+    best = TopK.empty(n, check_integer("k", k, high=sets.largest))
+    for start, h in points:
+        part = slice(start, start + len(h))
+        sets.keep_best(h, start, best.rows(part))
+        report("decoding", rows=part.stop, n_rows=n)
+    return best
+
+
 def _batches(counts: list[int]) -> Iterable[slice]:
     """Yield slices of consecutive sets with about `_BATCH` candidates together."""
     start = 0
@@ -401,6 +415,33 @@ class TrainingOutputs(NamedTuple):
         precomputed = isinstance(kernel, PrecomputedKernel)
         outputs = cls(first if precomputed else Y[first], encoded, *space)
         return outputs, TargetRows(features, owner)
+
+    def whitened(self) -> tuple[Self, NDArray | None]:
+        """Return the outputs in orthonormal coordinates, and the map to these.
+
+        Without a sketch they are those of the space of all outputs, and the map takes
+        combinations of outputs, in rows, to them; with one they stand (None).
+        """
+        if self.whitening is not None:
+            return self, None
+        whitening = PivotedCholesky.of(self.encoded.features)
+        features = np.ascontiguousarray(whitening.apply(self.encoded.features))
+        encoded = Candidates(features, self.encoded.penalty)
+        return self._replace(encoded=encoded, whitening=whitening), features
+
+    def along(self, directions: NDArray) -> Self:
+        """Return the outputs in coordinates along orthonormal directions (r, k)."""
+        assert self.whitening is not None
+        space = self.sketch_map
+        rows = self.whitening.lift(directions, space.weights.shape[0]).T
+        k = directions.shape[1]
+        return self._replace(
+            encoded=Candidates(
+                self.encoded.features @ directions, self.encoded.penalty
+            ),
+            sketch_map=replace(space, weights=np.asarray(rows @ space.weights)),
+            whitening=PivotedCholesky(np.eye(k, order="F"), np.arange(k)),
+        )
 
     @property
     def _precomputed(self) -> bool:

@@ -25,6 +25,7 @@ from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
 from nbsketch._expansion import PivotedCholesky
+from nbsketch._machine.blas import eigh
 from nbsketch._machine.memory import fits
 from nbsketch._report import validation
 from nbsketch._report.progress import report, watching
@@ -54,6 +55,7 @@ from nbsketch.solvers.exact import solve_shifted
 from nbsketch.solvers.spectrum import moments
 from nbsketch.structured import _outputs
 from nbsketch.structured._outputs import Objects, TargetRows, TopK, TrainingOutputs
+from nbsketch.structured.embedding import OutputSpace
 
 # Memory of the points h(x) of the rows that are decoded together.
 _POINT_BYTES = 16 << 20
@@ -82,8 +84,20 @@ def _by_default(sketch: Any, size: Any, n: int) -> Any:
     return "identity" if size == n else SubsamplingSketch(max(size, _LEAST_SIZE))
 
 
+def _values(
+    sketch_map: SketchMap, X: Any, coef: NDArray
+) -> Iterator[tuple[int, NDArray]]:
+    """Yield (start, h(x) of the rows from start on), block by block."""
+    rows = _POINT_BYTES // (8 * coef.shape[1])
+    step = int(np.clip(rows, _FEWEST_ROWS, _MOST_ROWS))
+    for start in range(0, X.shape[0], step):
+        yield start, sketch_map.times(X[start : start + step], coef)
+
+
 @validation.declares_parameters
-class InputOutputKernelRegressor(SaveMixin, CallbackSupportMixin, BaseEstimator):
+class InputOutputKernelRegressor(
+    SaveMixin, CallbackSupportMixin, OutputSpace, BaseEstimator
+):
     r"""Structured prediction with sketched input and output kernels.
 
     Outputs y of any kind are points :math:`\psi(y)` of the feature space of a kernel
@@ -134,6 +148,11 @@ class InputOutputKernelRegressor(SaveMixin, CallbackSupportMixin, BaseEstimator)
         sub-sampled rows whose features with four copies do not, at least 100.
     size, output_size : int, default=None
         Numbers of rows of sketches given by name. None means 100, or n if n < 100.
+    output_rank : int or None, default=None
+        Reduced rank: predictions and outputs are projected on so many principal
+        directions of the predictions h(x) of the training rows, within the space of the
+        output sketch. At the same cost of a prediction this loses less than an output
+        sketch of that size. None: all directions.
     alpha : float, default=1e-5
         Penalty (> 0).
     random_state : None, int or Generator, default=None
@@ -205,6 +224,7 @@ class InputOutputKernelRegressor(SaveMixin, CallbackSupportMixin, BaseEstimator)
     output_sketch: Any = None
     size: int | None = None
     output_size: int | None = None
+    output_rank: int | None = None
     alpha: float = 1e-5
     random_state: Any = None
     verbose: int = 0
@@ -228,6 +248,8 @@ class InputOutputKernelRegressor(SaveMixin, CallbackSupportMixin, BaseEstimator)
         """
         with watched_fit(self):
             validation.check_positive("alpha", self.alpha)
+            if self.output_rank is not None:
+                validation.check_integer("output_rank", self.output_rank)
             self.seconds_: dict[str, float] = {}
             X, Y, sample_weight = loaded(X, Y=Y, sample_weight=sample_weight)
             kernel, output_kernel, rows = self._check(X, Y, sample_weight)
@@ -238,6 +260,8 @@ class InputOutputKernelRegressor(SaveMixin, CallbackSupportMixin, BaseEstimator)
                     self.output_kernel_, rows.y, self.output_sketch_, places
                 )
             sketch_map = self._regress(X, targets, rows.relative_weights)
+            if self.output_rank is not None:
+                outputs = self._reduce(X, sketch_map, outputs, rows.relative_weights)
             self.landmarks_ = sketch_map.original(rows.kept).landmarks
             self._publish(outputs)
         return self
@@ -489,37 +513,30 @@ class InputOutputKernelRegressor(SaveMixin, CallbackSupportMixin, BaseEstimator)
             w = np.ones(len(K)) if weights is None else weights
             return solve_shifted(K.T, dense, len(K) * self.alpha, w, self.alpha)
 
-    def _publish(self, outputs: TrainingOutputs) -> None:
-        """Set what decoding needs."""
-        self.output_landmarks_ = outputs.sketch_map.landmarks
-        self.output_rank_ = outputs.encoded.features.shape[1]
-        self.candidates_: Any = outputs.rows
-        self._output_weights = outputs.sketch_map.weights
-        self._whitening = outputs.whitening
-        self._features: NDArray = outputs.encoded.features
-        self._penalty: NDArray = outputs.encoded.penalty
-
-    @property
-    def _training(self) -> TrainingOutputs:
-        """The training outputs and the space that they span."""
-        rows = self.candidates_
-        sketch_map = SketchMap(
-            self.output_kernel_, self.output_landmarks_, self._output_weights
-        )
-        return TrainingOutputs(
-            Objects(rows) if isinstance(rows, list) else rows,
-            _outputs.Candidates(self._features, self._penalty),
-            sketch_map,
-            self._whitening,
-        )
+    def _reduce(
+        self,
+        X: Any,
+        sketch_map: SketchMap,
+        outputs: TrainingOutputs,
+        weights: NDArray | None,
+    ) -> TrainingOutputs:
+        """Project h and the outputs on principal directions of the predictions."""
+        with self._stage("outputs: reduced rank"):
+            outputs, features = outputs.whitened()
+            if features is not None:
+                self.coef_ = self.coef_ @ features
+            total: Any = 0.0
+            for start, h in _values(sketch_map, X, self.coef_):
+                w = 1.0 if weights is None else weights[start : start + len(h), None]
+                total += h.T @ (w * h)
+            directions = eigh(total)[1][:, ::-1][:, : self.output_rank]
+            self.coef_ = self.coef_ @ directions
+            return outputs.along(directions)
 
     def _points(self, X: Any) -> Iterator[tuple[int, NDArray]]:
         """Yield (start, h(x) of the rows from start on), block by block."""
         sketch_map = SketchMap(self.kernel_, self.landmarks_, self.sketch_.weights)
-        rows = _POINT_BYTES // (8 * self.coef_.shape[1])
-        step = int(np.clip(rows, _FEWEST_ROWS, _MOST_ROWS))
-        for start in range(0, X.shape[0], step):
-            yield start, sketch_map.times(X[start : start + step], self.coef_)
+        return _values(sketch_map, X, self.coef_)
 
     def _best(
         self, X: Any, k: int, candidates: Any, candidate_sets: Any
@@ -530,13 +547,7 @@ class InputOutputKernelRegressor(SaveMixin, CallbackSupportMixin, BaseEstimator)
         with watching(self.verbose, None):
             report("candidates")
             sets = _outputs.choose_set(self._training, candidates, candidate_sets, n)
-            k = validation.check_integer("k", k, high=sets.largest)
-            best = TopK.empty(n, k)
-            for start, h in self._points(X):
-                part = slice(start, start + len(h))
-                sets.keep_best(h, start, best.rows(part))
-                report("decoding", rows=part.stop, n_rows=n)
-        return best, sets
+            return _outputs.best_of(sets, k, self._points(X), n), sets
 
     def __sklearn_tags__(self) -> Tags:
         """Return the capabilities of the estimator."""

@@ -41,7 +41,7 @@ class PaperFit(NamedTuple):
     """A method on a set, and figures of the authors: F1 in percent, and seconds.
 
     Squared bandwidths are those of the kernels (None: the mean number of labels); a
-    size is None without a sketch.
+    size is None without a sketch, and a rank without a reduction.
     """
 
     set: str
@@ -55,6 +55,7 @@ class PaperFit(NamedTuple):
     paper_f1: float | None = None
     paper_training: float | None = None
     paper_inference: float | None = None
+    output_rank: int | None = None
 
     def model(self, seed: int, labels: Any) -> InputOutputKernelRegressor:
         """Return the model for the labels of the training rows."""
@@ -65,6 +66,7 @@ class PaperFit(NamedTuple):
             GaussianKernel(square**0.5),
             sketch=sketch_of(label, self.input_size),
             output_sketch=sketch_of("20/n-SG", self.output_size),
+            output_rank=self.output_rank,
             alpha=self.alpha,
             random_state=seed,
         )

@@ -1,0 +1,208 @@
+r"""Outputs of any kind as vectors that any regressor can predict, and back.
+
+With :math:`\psi(y)` in the feature space of a kernel, outputs are encoded by the
+coordinates z(y) of :math:`\psi(y)` in a sketched space, and a vector h is decoded by
+:math:`\arg\max_y \langle h, z(y) \rangle - k(y, y) / 2`, the nearest candidate.
+"""
+
+from __future__ import annotations
+
+from dataclasses import field
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator
+from sklearn.utils.validation import check_is_fitted
+
+from nbsketch._report import validation
+from nbsketch._sketch_map import SketchMap
+from nbsketch.files import SaveMixin
+from nbsketch.kernels import Kernel
+from nbsketch.sketches import Sketch
+from nbsketch.structured import _outputs
+from nbsketch.structured._outputs import Objects, TopK, TrainingOutputs
+
+
+class OutputSpace:
+    """The fitted attributes of an estimator that encode and decode its outputs."""
+
+    output_kernel_: Kernel
+    output_sketch_: Sketch
+
+    def _publish(self, outputs: TrainingOutputs) -> None:
+        """Set what decoding needs."""
+        self.output_landmarks_ = outputs.sketch_map.landmarks
+        self.output_rank_ = outputs.encoded.features.shape[1]
+        self.candidates_: Any = outputs.rows
+        self._output_weights = outputs.sketch_map.weights
+        self._whitening = outputs.whitening
+        self._features: NDArray = outputs.encoded.features
+        self._penalty: NDArray = outputs.encoded.penalty
+
+    @property
+    def _training(self) -> TrainingOutputs:
+        """The training outputs and the space that they span."""
+        rows = self.candidates_
+        sketch_map = SketchMap(
+            self.output_kernel_, self.output_landmarks_, self._output_weights
+        )
+        return TrainingOutputs(
+            Objects(rows) if isinstance(rows, list) else rows,
+            _outputs.Candidates(self._features, self._penalty),
+            sketch_map,
+            self._whitening,
+        )
+
+
+@validation.declares_parameters
+class OutputEmbedding(SaveMixin, OutputSpace, BaseEstimator):
+    r"""Kernel losses for any regressor: outputs as vectors, vectors as outputs.
+
+    `encode` returns coordinates z(y) with :math:`\langle z(y), z(y') \rangle \approx
+    k(y, y')`, exact without a sketch. A regressor with several outputs (a neural
+    network, boosted trees) that is fitted to them minimizes :math:`\|h(x) - z(y)\|^2`,
+    and `decode` returns the nearest candidates of its predictions.
+
+    Parameters
+    ----------
+    output_kernel : str, Kernel or callable, default="gaussian"
+        Kernel of the outputs; a function ``k(A, B)`` gets two lists of objects unless Y
+        is a two-dimensional array.
+    output_bandwidth : float, sequence of floats or "median", default=None
+        Bandwidth of a kernel given by name. None: "median".
+    sketch : str, SketchRecipe or None, default=None
+        Sketch of the outputs. None: no sketch, "identity", if `size` is None as well,
+        else "p-sparsified".
+    size : int or None, default=None
+        Number of rows of a sketch given by name, which bounds the number of
+        coordinates. None means 100, or n if n < 100.
+    random_state : None, int or Generator, default=None
+        Pass an int for reproducible results.
+
+    Attributes
+    ----------
+    candidates_ : array, CSR array or list
+        Distinct training outputs.
+    output_kernel_, output_sketch_, output_landmarks_ : Kernel, Sketch, rows
+        Kernel with its bandwidth set, drawn sketch, and the outputs of its columns.
+    output_rank_ : int
+        Number t of coordinates.
+
+    Notes
+    -----
+    T. El Ahmad, J. Yang, P. Laforgue and F. d'Alche-Buc, "Deep sketched output kernel
+    regression for structured prediction", 2024. `InputOutputKernelRegressor` is the
+    same with kernel ridge regression.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn.neural_network import MLPRegressor
+    >>> from nbsketch import OutputEmbedding
+    >>> X = np.random.default_rng(0).uniform(-1, 1, size=(500, 2))
+    >>> Y = np.column_stack([X[:, 0] > 0, X[:, 1] > 0, X.sum(axis=1) > 0])
+    >>> embedding = OutputEmbedding(random_state=0).fit(Y)
+    >>> network = MLPRegressor(max_iter=1000, random_state=0)
+    >>> Z = network.fit(X, embedding.encode(Y)).predict([[0.5, 0.6], [-0.7, 0.2]])
+    >>> embedding.decode(Z).astype(int).tolist()
+    [[1, 1, 1], [0, 1, 0]]
+    """
+
+    output_kernel: Any = field(default="gaussian", kw_only=False)
+    output_bandwidth: Any = None
+    sketch: Any = None
+    size: int | None = None
+    random_state: Any = None
+
+    def fit(self, Y: Any) -> OutputEmbedding:
+        """Draw the sketch of training outputs.
+
+        Parameters
+        ----------
+        Y : array or CSR matrix of shape (n, p), or sequence of n objects
+            Training outputs.
+        """
+        kernel, rows = _outputs.check_training_outputs(
+            self.output_kernel, self.output_bandwidth, Y
+        )
+        places = _outputs.places_of(kernel, rows)
+        rng = validation.random_generator(self.random_state)
+        is_plain = self.sketch is None and self.size is None
+        recipe = "identity" if is_plain else self.sketch
+        self.output_kernel_, self.output_sketch_ = _outputs.draw_outputs(
+            kernel, rows, recipe, self.size, rng
+        )
+        outputs, _ = TrainingOutputs.of(
+            self.output_kernel_, rows, self.output_sketch_, places
+        )
+        self._publish(outputs.whitened()[0])
+        return self
+
+    def encode(self, Y: Any) -> NDArray:
+        """Return the coordinates z(y) of outputs, of shape (n, t).
+
+        Parameters
+        ----------
+        Y : rows or objects
+            Outputs, n of them, in the form of the training outputs.
+        """
+        check_is_fitted(self)
+        training = self._training
+        return training.encode(training.check("Y", Y)).features
+
+    def decode(
+        self, Z: ArrayLike, candidates: Any = None, *, candidate_sets: Any = None
+    ) -> Any:
+        """Return the best candidate of each vector.
+
+        Parameters
+        ----------
+        Z : array of shape (n, t)
+            Vectors, as predicted by a regressor.
+        candidates : rows or objects, optional
+            Outputs to choose from. None means the distinct training outputs.
+        candidate_sets : sequence of n such sets, optional
+            Outputs to choose from for each vector.
+
+        Returns
+        -------
+        array, CSR array or list
+            n outputs, of the type of the candidates.
+        """
+        best, sets = self._best(Z, 1, candidates, candidate_sets)
+        return sets.pick(best.indices[:, 0])
+
+    def decode_topk(
+        self,
+        Z: ArrayLike,
+        k: int,
+        candidates: Any = None,
+        *,
+        candidate_sets: Any = None,
+    ) -> TopK:
+        """Return indices and scores of the k best candidates of each vector.
+
+        Parameters
+        ----------
+        Z, candidates, candidate_sets
+            As in `decode`; indices refer to the candidates.
+        k : int
+            Number of candidates to return.
+
+        Returns
+        -------
+        TopK
+            ``indices`` and ``scores`` of shape (n, k), best first.
+        """
+        return self._best(Z, k, candidates, candidate_sets)[0]
+
+    def _best(
+        self, Z: ArrayLike, k: int, candidates: Any, candidate_sets: Any
+    ) -> tuple[TopK, _outputs.OneSet | _outputs.SetPerRow]:
+        check_is_fitted(self)
+        vectors = validation.check_rows("Z", Z, n_features=self.output_rank_)
+        h = np.ascontiguousarray(vectors, dtype=np.float64)
+        training = self._training
+        sets = _outputs.choose_set(training, candidates, candidate_sets, len(h))
+        return _outputs.best_of(sets, k, [(0, h)], len(h)), sets

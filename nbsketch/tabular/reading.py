@@ -89,6 +89,8 @@ def as_frame(X: Any) -> nw.DataFrame[Any] | None:
     """
     if isinstance(X, nw.DataFrame):
         return X
+    if isinstance(X, np.ndarray):  # narwhals would try each library
+        return None
     try:
         frame = nw.from_native(X, eager_only=True, pass_through=True)
     except DuplicateError as error:

@@ -13,8 +13,10 @@ from nbsketch import (
     LandmarkSketch,
     MaternKernel,
     SketchedKernelRegressor,
+    TabularKernelRegressor,
     load,
 )
+from nbsketch.explain import marginal_effects
 from nbsketch.outputs import MatrixOutput
 
 RNG = np.random.default_rng(0)
@@ -241,3 +243,47 @@ def test_what_has_no_posterior_is_refused():
     lazy = da.from_array(X, chunks=50), da.from_array(Y, chunks=50)
     with pytest.raises(TypeError, match="in memory"):
         SketchedKernelRegressor().fit(X, Y).fit_posterior(*lazy)
+
+
+def test_mean_effects_have_the_deviation_of_the_gaussian_process():
+    x = np.column_stack([X, X[:, 0] > 1])  # the last column has two values
+    kernel, theirs = GaussianKernel([1.5, 2.5, 2.0]), RBF([1.5, 2.5, 2.0])
+    options = {"sketch": "identity", "alpha": 1e-3, "fit_intercept": False}
+    model = SketchedKernelRegressor(kernel, **options).fit(x, Y).fit_posterior(x, Y)
+    found = marginal_effects(model, x[:40])
+    process = gaussian_process(model, theirs).fit(x, Y)
+    for j in range(3):
+        low, high = x[:40].copy(), x[:40].copy()
+        half = 1e-3 * x[:40, j].std()
+        low[:, j] -= half
+        high[:, j] += half
+        step = 2 * half
+        if j == 2:
+            low[:, j], high[:, j], step = 0, 1, 1.0
+        v = np.repeat([-1.0, 1.0], 40) / (40 * step)
+        mean, covariance = process.predict(np.vstack([low, high]), return_cov=True)
+        assert_allclose(found.average[j], v @ mean, rtol=1e-6)
+        assert_allclose(found.std[j] ** 2, v @ covariance @ v, rtol=1e-4)
+
+
+def test_effects_are_the_derivatives():
+    model = SketchedKernelRegressor(GaussianKernel(1.5), size=30, random_state=0)
+    model.fit(X, Y)
+    weights = model.sketch_.weights.T @ model.coef_
+    differences = model.landmarks_[None] - NEW[:, None]
+    products = model.kernel_(NEW, model.landmarks_) * weights
+    slopes = np.einsum("nm,nmj->nj", products, differences) / 1.5**2
+    found = marginal_effects(model, NEW)
+    assert_allclose(found.effects, slopes, atol=1e-5 * np.abs(slopes).max())
+    assert_allclose(found.average, slopes.mean(axis=0), atol=1e-5)
+    assert found.std is None
+
+
+def test_effects_of_several_outputs_and_of_what_has_none():
+    model = SketchedKernelRegressor(size=30, random_state=0)
+    both = model.fit(X, np.column_stack([Y, -Y])).fit_posterior(X, np.c_[Y, -Y])
+    found = marginal_effects(both, X)
+    assert found.effects.shape == (150, 2, 2) and found.std.shape == (2, 2)
+    assert_allclose(found.average[:, 0], -found.average[:, 1], rtol=1e-6)
+    with pytest.raises(TypeError, match="`model` must be a sketched kernel"):
+        marginal_effects(TabularKernelRegressor().fit(X, Y), X)

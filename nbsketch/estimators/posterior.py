@@ -23,6 +23,7 @@ from typing import Any
 
 import numpy as np
 import scipy.linalg
+import scipy.sparse as sp
 from numpy.typing import NDArray
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
@@ -152,6 +153,20 @@ def posterior_std(model: Any, X: Any) -> NDArray:
         values.append(unseen / parts["shift"] + np.square(solved).sum(axis=0))
     std = np.sqrt(np.concatenate(values)[:, None] * parts["noise"])
     return std[:, 0] if model.coef_.ndim == 1 else std
+
+
+def std_of_sum(model: Any, X: Any, weights: NDArray) -> NDArray:
+    """Return the posterior standard deviation of the sum of weights times f, (d,)."""
+    parts = model.posterior_
+    blocks = _blocks(model, parts["projection"], X)
+    mean: Any = sum(weights[part] @ Z for part, Z, _ in blocks)
+    inputs = transform_rows(X, model.scaler_, model.kernel_)
+    row = sp.csr_array(weights[None])
+    prior = float(weights @ SketchMap(model.kernel_, inputs, row)(inputs)[0])
+    unseen = max(prior - float(np.square(mean[1:]).sum()), 0.0)
+    solved = scipy.linalg.solve_triangular(parts["factor"], mean, trans="T")
+    variance = unseen / parts["shift"] + float(np.square(solved).sum())
+    return np.sqrt(variance * parts["noise"])
 
 
 def _blocks(

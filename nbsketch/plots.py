@@ -1,9 +1,14 @@
-"""Plots on matplotlib axes: each takes ``ax=`` and returns the axes it drew on."""
+"""Plots on matplotlib axes: each takes ``ax=`` and returns the axes it drew on.
+
+Intervals and quantiles have Display classes as scikit-learn's plots have.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from importlib.util import find_spec
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -11,6 +16,8 @@ from numpy.typing import ArrayLike, NDArray
 from nbsketch._report.validation import check_integer
 
 __all__ = [
+    "IntervalDisplay",
+    "QuantileDisplay",
     "plot_intervals",
     "plot_length_scales",
     "plot_penalties",
@@ -298,23 +305,98 @@ def plot_quantiles(
     >>> ax.get_legend_handles_labels()[1]
     ['target', '0.1 to 0.9', '0.5']
     """
-    x = np.asarray(X)[:, feature]
-    order = np.argsort(x, kind="stable")
-    levels = model.quantiles
-    curves = model.predict(X)[order].T
-    ax = axes_or_new(ax)
-    if y is not None:
-        ax.plot(x, y, ".", color=GRAY, markersize=2, alpha=0.6, label="target")
-    for low in range(len(levels) // 2):
-        high = len(levels) - 1 - low
-        ax.fill_between(
-            x[order], curves[low], curves[high], color=BLUE, alpha=0.25, linewidth=0,
-            label=f"{levels[low]:g} to {levels[high]:g}",
-        )  # fmt: skip
-    if len(levels) % 2:
-        middle = len(levels) // 2
-        ax.plot(x[order], curves[middle], color=BLUE, label=f"{levels[middle]:g}")
-    return finish(ax, xlabel=f"feature {feature}", ylabel="target")
+    return QuantileDisplay.from_estimator(model, X, y, feature=feature, ax=ax).ax_
+
+
+@dataclass
+class QuantileDisplay:
+    """Quantiles against a feature, as scikit-learn's Display classes.
+
+    Use `from_estimator` or `from_predictions`; `plot` draws again, on other axes.
+
+    Attributes
+    ----------
+    x : ndarray of shape (n,)
+        Values of the feature.
+    quantiles : ndarray of shape (n, k)
+        Quantiles of the ascending `levels`.
+    levels : sequence of k floats
+        Their levels.
+    y : ndarray of shape (n,) or None
+        Targets.
+    xlabel : str
+        Label of the horizontal axis.
+    ax_ : matplotlib Axes
+        The axes, once drawn; ``ax_.figure`` is the figure.
+
+    Examples
+    --------
+    >>> import matplotlib
+    >>> matplotlib.use("agg")  # no window
+    >>> import numpy as np
+    >>> from nbsketch.plots import QuantileDisplay
+    >>> x = np.linspace(0, 1, 9)
+    >>> quantiles = np.column_stack([x - 1, x + 1])
+    >>> display = QuantileDisplay.from_predictions(x, quantiles, [0.1, 0.9])
+    >>> display.ax_.get_legend_handles_labels()[1]
+    ['0.1 to 0.9']
+    """
+
+    x: NDArray
+    quantiles: NDArray
+    levels: Sequence[float]
+    y: NDArray | None = None
+    xlabel: str = "feature"
+
+    @classmethod
+    def from_estimator(
+        cls, model: Any, X: Any, y: Any = None, *, feature: int = 0, ax: Any = None
+    ) -> Self:
+        """Draw the quantiles of a fitted model: see `plot_quantiles`."""
+        x = np.asarray(X)[:, feature]
+        label = f"feature {feature}"
+        display = cls(x, model.predict(X), model.quantiles, _targets(y), label)
+        return display.plot(ax=ax)
+
+    @classmethod
+    def from_predictions(
+        cls,
+        x: ArrayLike,
+        quantiles: ArrayLike,
+        levels: Sequence[float],
+        y: Any = None,
+        *,
+        ax: Any = None,
+    ) -> Self:
+        """Draw given quantiles, of shape (n, k), against x."""
+        display = cls(np.asarray(x), np.asarray(quantiles), levels, _targets(y))
+        return display.plot(ax=ax)
+
+    def plot(self, *, ax: Any = None) -> Self:
+        """Draw on `ax`, by default on the axes of a new figure."""
+        order = np.argsort(self.x, kind="stable")
+        x = self.x[order]
+        curves = self.quantiles[order].T
+        levels = self.levels
+        ax = axes_or_new(ax)
+        if self.y is not None:
+            points = {"color": GRAY, "markersize": 2, "alpha": 0.6, "label": "target"}
+            ax.plot(self.x, self.y, ".", **points)
+        for low in range(len(levels) // 2):
+            high = len(levels) - 1 - low
+            ax.fill_between(
+                x, curves[low], curves[high], color=BLUE, alpha=0.25, linewidth=0,
+                label=f"{levels[low]:g} to {levels[high]:g}",
+            )  # fmt: skip
+        if len(levels) % 2:
+            middle = len(levels) // 2
+            ax.plot(x, curves[middle], color=BLUE, label=f"{levels[middle]:g}")
+        self.ax_ = finish(ax, xlabel=self.xlabel, ylabel="target")
+        return self
+
+
+def _targets(y: Any) -> NDArray | None:
+    return None if y is None else np.asarray(y)
 
 
 def plot_intervals(
@@ -362,21 +444,76 @@ def plot_intervals(
     >>> plot_intervals(model, X, y, coverage=0.8).get_title()[-13:]
     '(nominal 80%)'
     """
-    intervals = model.predict_interval(X, coverage=coverage)
-    y = np.asarray(y)
-    inside = (intervals[:, 0] <= y) & (y <= intervals[:, 1])
-    order = np.argsort(intervals.mean(axis=1), kind="stable")
-    shown = order[np.linspace(0, len(y) - 1, min(len(y), _MOST_ROWS)).astype(int)]
-    ax = axes_or_new(ax)
-    place = np.arange(len(shown))
-    label = f"{coverage:.0%} interval"
-    ax.vlines(place, *intervals[shown].T, color=BLUE, alpha=0.4, label=label)
-    for mask, color, name in ((True, "k", "inside"), (False, ORANGE, "outside")):
-        chosen = inside[shown] == mask
-        ax.plot(place[chosen], y[shown][chosen], ".", color=color, ms=5, label=name)
-    title = f"Empirical coverage {inside.mean():.1%} (nominal {coverage:.0%})"
-    xlabel = "rows by center of their interval"
-    return finish(ax, xlabel=xlabel, ylabel="target", title=title)
+    return IntervalDisplay.from_estimator(model, X, y, coverage=coverage, ax=ax).ax_
+
+
+@dataclass
+class IntervalDisplay:
+    """Prediction intervals and targets, as scikit-learn's Display classes.
+
+    Use `from_estimator` or `from_predictions`; `plot` draws again, on other axes.
+
+    Attributes
+    ----------
+    y : ndarray of shape (n,)
+        Targets.
+    intervals : ndarray of shape (n, 2)
+        Ends of the intervals.
+    coverage : float
+        Their nominal coverage.
+    ax_ : matplotlib Axes
+        The axes, once drawn; ``ax_.figure`` is the figure.
+
+    Examples
+    --------
+    >>> import matplotlib
+    >>> matplotlib.use("agg")  # no window
+    >>> import numpy as np
+    >>> from nbsketch.plots import IntervalDisplay
+    >>> y = np.arange(5.0)
+    >>> ends = np.column_stack([y - 1, y + 1])
+    >>> IntervalDisplay.from_predictions(y, ends, coverage=0.9).ax_.get_title()
+    'Empirical coverage 100.0% (nominal 90%)'
+    """
+
+    y: NDArray
+    intervals: NDArray
+    coverage: float
+
+    @classmethod
+    def from_estimator(
+        cls, model: Any, X: Any, y: Any, *, coverage: float = 0.8, ax: Any = None
+    ) -> Self:
+        """Draw the intervals of a fitted model: see `plot_intervals`."""
+        intervals = model.predict_interval(X, coverage=coverage)
+        return cls.from_predictions(y, intervals, coverage=coverage, ax=ax)
+
+    @classmethod
+    def from_predictions(
+        cls, y: ArrayLike, intervals: ArrayLike, *, coverage: float, ax: Any = None
+    ) -> Self:
+        """Draw given intervals, of shape (n, 2)."""
+        return cls(np.asarray(y), np.asarray(intervals), coverage).plot(ax=ax)
+
+    def plot(self, *, ax: Any = None) -> Self:
+        """Draw on `ax`, by default on the axes of a new figure."""
+        y = self.y
+        intervals = self.intervals
+        inside = (intervals[:, 0] <= y) & (y <= intervals[:, 1])
+        order = np.argsort(intervals.mean(axis=1), kind="stable")
+        shown = order[np.linspace(0, len(y) - 1, min(len(y), _MOST_ROWS)).astype(int)]
+        ax = axes_or_new(ax)
+        place = np.arange(len(shown))
+        label = f"{self.coverage:.0%} interval"
+        ax.vlines(place, *intervals[shown].T, color=BLUE, alpha=0.4, label=label)
+        for mask, color, name in ((True, "k", "inside"), (False, ORANGE, "outside")):
+            chosen = inside[shown] == mask
+            ax.plot(place[chosen], y[shown][chosen], ".", color=color, ms=5, label=name)
+        nominal = f"(nominal {self.coverage:.0%})"
+        title = f"Empirical coverage {inside.mean():.1%} {nominal}"
+        xlabel = "rows by center of their interval"
+        self.ax_ = finish(ax, xlabel=xlabel, ylabel="target", title=title)
+        return self
 
 
 def plot_shapley_summary(

@@ -114,6 +114,27 @@ def test_dependence_is_of_one_feature(ax):
         plots.plot_shapley_dependence(X, X, 1, ax=ax)
 
 
+def test_displays_keep_what_they_draw_and_draw_it_again(quantiles, ax):
+    from matplotlib import pyplot
+
+    shown = plots.QuantileDisplay.from_estimator(quantiles, X, Y, ax=ax)
+    assert shown.ax_ is ax
+    assert_array_equal(shown.quantiles, quantiles.predict(X))
+    given = plots.QuantileDisplay.from_predictions(
+        X[:, 0], shown.quantiles, shown.levels, Y
+    )
+    for mine, theirs in zip(given.ax_.lines, ax.lines, strict=True):
+        assert_array_equal(mine.get_ydata(), theirs.get_ydata())
+    ends = quantiles.predict_interval(X, coverage=0.8)
+    intervals = plots.IntervalDisplay.from_predictions(Y, ends, coverage=0.8)
+    first = intervals.ax_
+    assert intervals.plot().ax_ is not first
+    assert intervals.ax_.get_title() == first.get_title()
+    for drawn in (given, intervals):
+        pyplot.close(drawn.ax_.figure)
+    pyplot.close(first.figure)
+
+
 def test_without_axes_a_new_figure(quantiles):
     from matplotlib import pyplot
 

@@ -10,6 +10,7 @@ import sys
 import tempfile
 import warnings
 from collections import Counter
+from functools import cache, partial
 from pathlib import Path
 
 import numpy as np
@@ -31,7 +32,10 @@ ALLOWED = (
 
 
 def models():
-    """Return small fitted models of every estimator, by name, and rows for them."""
+    """Return a function of each name that fits a small model once, of every estimator.
+
+    It returns the model and rows for it.
+    """
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(40, 3)), rng.normal(size=40)
     Y, labels = np.column_stack([y, y**2]), np.digitize(y, [-0.5, 0.5])
@@ -44,55 +48,67 @@ def models():
         nbsketch.InputOutputKernelRegressor,
     )
     gaussian = {"bandwidth": 1.0, "output_bandwidth": 1.0, "random_state": 0}
-    fitted = {
-        "regressor": regressor(size=9, **fixed).fit(X, y),
-        "scaled": regressor(size=9, preprocessing="both", **fixed).fit(X, Y),
-        "sparse": regressor(size=9, **fixed).fit(sparse, Y),
-        "srht": regressor(sketch="srht", size=9, **fixed).fit(X, y),
-        "dense sketch": regressor(sketch="gaussian", size=9, **fixed).fit(X, y),
-        "identity": regressor(sketch="identity", **fixed).fit(X[:9], y[:9]),
-        "precomputed": regressor("precomputed", size=9, alpha=0.1).fit(K, y),
-        "classifier": nbsketch.SketchedKernelClassifier(
+    makers = {
+        "regressor": lambda: regressor(size=9, **fixed).fit(X, y),
+        "scaled": lambda: regressor(size=9, preprocessing="both", **fixed).fit(X, Y),
+        "sparse": lambda: regressor(size=9, **fixed).fit(sparse, Y),
+        "srht": lambda: regressor(sketch="srht", size=9, **fixed).fit(X, y),
+        "dense sketch": lambda: regressor(sketch="gaussian", size=9, **fixed).fit(X, y),
+        "identity": lambda: regressor(sketch="identity", **fixed).fit(X[:9], y[:9]),
+        "precomputed": lambda: regressor("precomputed", size=9, alpha=0.1).fit(K, y),
+        "classifier": lambda: nbsketch.SketchedKernelClassifier(
             size=9, loss="logistic", **fixed
         ).fit(X, labels),
-        "quantiles": nbsketch.JointQuantileRegressor(
+        "quantiles": lambda: nbsketch.JointQuantileRegressor(
             (0.1, 0.5, 0.9), size=9, calibration=0.3, **fixed
         ).fit(X, y),
-        "spectral": nbsketch.SpectralFilterRegressor(
+        "spectral": lambda: nbsketch.SpectralFilterRegressor(
             size=9, bandwidth=1.0, random_state=0
         ).fit(X, y),
-        "sgd": nbsketch.SketchedSGDRegressor(
+        "sgd": lambda: nbsketch.SketchedSGDRegressor(
             size=9, bandwidth=1.0, random_state=0, n_epochs=2
         ).fit(X, y),
-        "sgd of classes": nbsketch.SketchedSGDClassifier(
+        "sgd of classes": lambda: nbsketch.SketchedSGDClassifier(
             size=9, bandwidth=1.0, random_state=0, n_epochs=2
         ).fit(X, labels),
-        "structured": io_regressor(
+        "structured": lambda: io_regressor(
             sketch=nbsketch.SubsamplingSketch(9),
             output_sketch=nbsketch.PSparsifiedSketch(4),
             **gaussian,
         ).fit(X, sets),
-        "structured, sparse": io_regressor(**gaussian).fit(sparse, sp.csr_array(sets)),
-        "structured, precomputed": io_regressor(
+        "structured, sparse": lambda: io_regressor(**gaussian).fit(
+            sparse, sp.csr_array(sets)
+        ),
+        "structured, precomputed": lambda: io_regressor(
             bandwidth=1.0, output_kernel="precomputed", output_sketch="subsampling",
             output_size=5, random_state=0,
         ).fit(X, K + 40 * np.eye(40)),
-        "features": nbsketch.SketchedFeatures(
+        "outputs": lambda: nbsketch.OutputEmbedding(
+            output_bandwidth=1.0, sketch="p-sparsified", size=9, random_state=0
+        ).fit(X),
+        "features": lambda: nbsketch.SketchedFeatures(
             bandwidth=1.0, size=9, random_state=0
         ).fit(X),
-        "fourier": nbsketch.RandomFourierFeatures(
+        "fourier": lambda: nbsketch.RandomFourierFeatures(
             bandwidth=1.0, size=8, random_state=0
         ).fit(X),
-        "table": nbsketch.TabularKernelRegressor(random_state=0).fit(X, Y),
-        "table of classes": nbsketch.TabularKernelClassifier(
+        "table": lambda: nbsketch.TabularKernelRegressor(random_state=0).fit(X, Y),
+        "table of classes": lambda: nbsketch.TabularKernelClassifier(
             random_state=0
         ).fit(X, labels),
-        "table with leaves": table_with_leaves(X, y),
+        "table with leaves": lambda: table_with_leaves(X, y),
     }  # fmt: skip
-    inputs = dict.fromkeys(fitted, X[:5])
+    inputs = dict.fromkeys(makers, X[:5])
     inputs |= {"sparse": sparse[:5], "precomputed": K[:5]}
     inputs["structured, sparse"] = sparse[:5]
-    return {name: (model, inputs[name]) for name, model in fitted.items()}
+    return {
+        name: cache(partial(_with_rows, make, inputs[name]))
+        for name, make in makers.items()
+    }
+
+
+def _with_rows(make, X):
+    return make(), X
 
 
 def table_with_leaves(X, y):
@@ -123,6 +139,9 @@ def use(model, X):
     """Do what a model does once it is fitted."""
     if hasattr(model, "transform"):
         model.transform(X)
+        return
+    if hasattr(model, "encode"):
+        model.decode(model.encode(X))
         return
     model.predict(X)
     if hasattr(model, "predict_interval"):
@@ -290,7 +309,8 @@ def nbsketch_not_fitted():
 def main(count):
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "model.npz"
-        for name, (model, X) in models().items():
+        for name, make in models().items():
+            model, X = make()
             print(name, dict(run(model, X, count, 1, path)), flush=True)
 
 

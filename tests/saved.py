@@ -14,14 +14,17 @@ FOLDER = Path(__file__).with_name("saved")
 
 def predictions(model, X):
     """Return what a model makes of rows."""
-    return model.transform(X) if hasattr(model, "transform") else model.predict(X)
+    for name in "transform", "encode", "predict":
+        if hasattr(model, name):
+            return getattr(model, name)(X)
 
 
 def write():
     """Write a model of each estimator, rows, and the predictions for them."""
     FOLDER.mkdir(exist_ok=True)
     expected = {}
-    for model, X in fuzz.models().values():
+    for make in fuzz.models().values():
+        model, X = make()
         name = type(model).__name__
         if name not in expected:
             model.save(FOLDER / f"{name}.npz")

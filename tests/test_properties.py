@@ -92,7 +92,7 @@ def test_the_gap_bounds_what_any_other_point_gains(loss, log_alpha, n, seed):
 
 @pytest.mark.parametrize("name", ["regressor", "srht"])
 def test_no_seed_of_mutations_does_harm(name, tmp_path):
-    model, X = fuzz.models()[name]
+    model, X = fuzz.models()[name]()
 
     @SETTINGS
     @given(SEEDS)

@@ -13,9 +13,11 @@ from nbsketch import (
     HuberLoss,
     SketchedKernelRegressor,
 )
+from nbsketch.estimators import _base
 from nbsketch.fitting import choice, objective
 from nbsketch.fitting import objective as reduction
 from nbsketch.fitting import plan as sizes
+from nbsketch.fitting.methods import select_method
 from nbsketch.fitting.plan import takes_all_rows
 from nbsketch.model_selection import cross_validate
 from nbsketch.solvers.exact import solve_exact
@@ -230,3 +232,50 @@ def test_summary_names_the_machine(low, surface, options, machine, more):
     (found,) = [line for line in lines if line.startswith("  machine")]
     (buys,) = [line for line in lines if line.startswith("  more")]
     assert re.search(machine, found) and re.search(more, buys)
+
+
+@pytest.mark.parametrize(
+    ("options", "n", "method", "size", "penalty"),
+    [
+        ({}, 300, "ClosedForm", 300, "leave-one-out"),
+        ({"alpha": 1e-3}, 300, "Cholesky", 300, "given"),
+        ({}, 1600, "AllRows", 1600, "validation on a sample of the rows"),
+        ({"size": 50}, 300, "ClosedForm", 50, "leave-one-out"),
+        ({"bandwidth": None, "size": 50}, 300, "ClosedForm", 50, "leave-one-out"),
+        ({"size": 1600}, 2000, "Nystrom", 1600, "validation on a sample of the rows"),
+        ({"loss": "huber"}, 300, "Newton", 300, "validation on held-out rows"),
+        ({"loss": "huber"}, 600, "Dual", 600, "validation on a sample of the rows"),
+        ({"loss": "huber", "cv": 3}, 300, "Newton", 300, "the folds of `cv`"),
+        ({"loss": "pinball", "sketch": "countsketch", "size": 40}, 300, "Newton", 40,
+         "validation on held-out rows"),
+        ({"loss": "pinball", "solver": "adam", "alpha": 1.0}, 90, "Stochastic", 90,
+         "given"),
+    ],
+)  # fmt: skip
+def test_the_plan_is_what_fit_does(options, n, method, size, penalty, monkeypatch):
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-2, 2, size=(n, 2))
+    y = np.sin(X[:, 0]) + 0.3 * rng.normal(size=n)
+    planned = model(**options).plan(X, y)
+    assert planned[:1] + planned[2:] == (method, size, n, penalty)
+    used = []
+
+    def selected(*args):
+        used.append(type(select_method(*args)).__name__)
+        return select_method(*args)
+
+    monkeypatch.setattr(_base, "select_method", selected)
+    fitted = model(**options).fit(X, y)
+    assert (used[0], fitted.size_) == (planned.method, planned.size)
+
+
+@pytest.mark.parametrize(
+    ("loss", "n", "method"),
+    [("square", 20_000, "Nystrom"), ("huber", 9000, "Passes"),
+     ("pinball", 6000, "Passes"), ("pinball", 5000, "Dual")],
+)  # fmt: skip
+def test_the_plan_of_many_rows_is_known_at_once(loss, n, method):
+    X = np.random.default_rng(0).uniform(size=(n, 8))
+    planned = SketchedKernelRegressor(loss=loss, random_state=0).plan(X, X[:, 0])
+    assert (planned.method, planned.n_rows) == (method, n)
+    assert (planned.size == n) == (method == "Dual")

@@ -35,7 +35,7 @@ from nbsketch.files import SaveMixin
 from nbsketch.fitting.callbacks import CallbackSupportMixin, watched_fit
 from nbsketch.fitting.certificate import warn_of
 from nbsketch.fitting.lost_columns import warn_of_lost_columns
-from nbsketch.fitting.methods import select_method, sketch_rows
+from nbsketch.fitting.methods import FitPlan, plan_fit, select_method, sketch_rows
 from nbsketch.fitting.objective import FeatureSolution, Problem
 from nbsketch.fitting.sketched import SketchedData
 from nbsketch.losses import LogLinkLoss, as_loss
@@ -399,6 +399,39 @@ class SketchedModel(KernelExpansion, ABC):
         """
         with watched_fit(self):
             return self._solve(self.prepare(X, y, sample_weight, groups))
+
+    def plan(
+        self,
+        X: ArrayLike,
+        y: ArrayLike,
+        sample_weight: ArrayLike | None = None,
+        groups: ArrayLike | None = None,
+    ) -> FitPlan:
+        """Return what `fit` will do with these data, without fitting.
+
+        Parameters
+        ----------
+        X, y, sample_weight, groups
+            As in `fit`.
+
+        Returns
+        -------
+        FitPlan
+            Method, size of the sketch, and how the penalty is chosen. Limits of time,
+            and sizes that are chosen by ``size="auto"``, are known to `fit` alone.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from nbsketch import SketchedKernelRegressor
+        >>> X = np.random.default_rng(0).uniform(size=(2000, 3))
+        >>> found = SketchedKernelRegressor(random_state=0).plan(X, X.sum(axis=1))
+        >>> found.method, found.size
+        ('AllRows', 2000)
+        >>> SketchedKernelRegressor(size=100).plan(X, X.sum(axis=1)).penalty
+        'leave-one-out'
+        """
+        return plan_fit(clone(self).prepare(X, y, sample_weight, groups))
 
     def _solve(
         self, problem: Problem, validation: tuple[Any, NDArray] | None = None

@@ -28,7 +28,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -66,6 +66,8 @@ from nbsketch.fitting.sketched import (
     SketchedData,
     check_inputs,
     draw_map,
+    is_auto,
+    is_learnable,
     prepare_inputs,
 )
 from nbsketch.gram import SymmetricGram
@@ -611,6 +613,53 @@ class Dual(Newton):
 def select_method(problem: Problem, data: SketchedData) -> Method:
     """Return the method that solves a problem, given its sketch."""
     return _kind(problem, data)(problem, data)
+
+
+class FitPlan(NamedTuple):
+    """What a fit will do.
+
+    Attributes
+    ----------
+    method : str
+        Name of the method, as in the table of `nbsketch.fitting.methods`.
+    description : str
+        What it is.
+    size : int
+        Number of rows of the sketch, or of all rows without one.
+    n_rows : int
+        Number of distinct rows of positive weight.
+    penalty : str
+        How the penalty is chosen, or "given".
+    """
+
+    method: str
+    description: str
+    size: int
+    n_rows: int
+    penalty: str
+
+
+def plan_fit(problem: Problem) -> FitPlan:
+    """Return what a fit of this problem will do without a limit of time."""
+    plan = problem.plan
+    learnable = plan.bandwidth is None and is_learnable(plan.kernel, problem.rows)
+    if is_auto(plan.bandwidth) or learnable:  # the sketch is not drawn by length scales
+        problem = problem._replace(plan=replace(plan, bandwidth="median"))
+    data = draw_sketch(problem, default_size(problem))
+    method = select_method(problem, data)
+    description = (type(method).__doc__ or "").partition(".")[0]
+    rule = "given" if plan.alpha is not None else _rule_of_penalty(method)
+    size, n = data.sketch.shape
+    return FitPlan(type(method).__name__, description, size, n, rule)
+
+
+def _rule_of_penalty(method: Method) -> str:
+    if method.sample is not None:
+        return "validation on a sample of the rows"
+    if method.objective.folds is not None:
+        return "the folds of `cv`"
+    closed = isinstance(method, ClosedForm)
+    return "leave-one-out" if closed else "validation on held-out rows"
 
 
 def _kind(problem: Problem, data: SketchedData) -> type[Method]:

@@ -343,7 +343,6 @@ class _Game(NamedTuple):
             )
         with warnings.catch_warnings():  # of what shap draws with
             warnings.simplefilter("ignore")
-            from shap import maskers
             from shap.explainers import PermutationExplainer
 
         check_in_memory("X", X, "Shapley values of this model")
@@ -357,8 +356,10 @@ class _Game(NamedTuple):
 
         used = len(self.background)
         places = np.repeat(np.arange(len(every))[:, None], self.n_features, axis=1)
-        masker = maskers.Independent(places[:used], max_samples=used)
-        explainer = PermutationExplainer(value, masker, seed=0)
+        # shap's own masker compiles for some seconds in each process
+        explainer = PermutationExplainer(
+            value, lambda mask, x: np.where(mask, x, places[:used]), seed=0
+        )
         evaluations = _PERMUTATIONS * (2 * self.n_features + 1)
         explained = explainer(places[used:], max_evals=evaluations, silent=True)
         return np.asarray(explained.values)

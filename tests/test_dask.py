@@ -393,7 +393,9 @@ def test_other_losses_in_partitions_are_the_model_of_one_machine(large, model, t
     np.testing.assert_allclose(values(found, X), values(expected, X), atol=1e-3 * scale)
 
 
-@pytest.mark.parametrize("model", [regressor(), regressor(loss="huber"), quantiles()])
+@pytest.mark.parametrize(
+    "model", [regressor(), regressor(loss="huber"), quantiles(alpha=1e-3)]
+)
 def test_tasks_are_pickled_for_other_processes(large, monkeypatch, model):
     X, y = large
     computed, sizes = tasks.computed, []

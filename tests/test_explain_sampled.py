@@ -55,19 +55,19 @@ def brute_force(predict, x, background):
 def test_values_of_tables_are_those_of_all_coalitions():
     X, y = table()
     model = TabularKernelRegressor(random_state=0).fit(X, y)
-    values = shapley_values(model, X[:2], X[10:30])
-    expected = brute_force(model.predict, X[:1], X[10:30])
+    values = shapley_values(model, X[:1], X[10:20])
+    expected = brute_force(model.predict, X[:1], X[10:20])
     assert_allclose(values[0], expected, atol=0.05)
-    total = values.sum(axis=1) + expected_value(model, X[10:30])
-    assert_allclose(total, model.predict(X[:2]), atol=1e-8)
+    total = values.sum(axis=1) + expected_value(model, X[10:20])
+    assert_allclose(total, model.predict(X[:1]), atol=1e-8)
 
 
 def test_values_of_classes_add_up_to_probabilities():
     X, y = table()
     model = TabularKernelClassifier(random_state=0).fit(X, y > 1)
-    values = shapley_values(model, X[:2], X[10:20])
+    values = shapley_values(model, X[:2], X[10:15])
     assert values.shape == (2, 3, 2)
-    total = values.sum(axis=1) + expected_value(model, X[10:20])
+    total = values.sum(axis=1) + expected_value(model, X[10:15])
     assert_allclose(total, model.predict_proba(X[:2]), atol=1e-8)
 
 

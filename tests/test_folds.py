@@ -347,8 +347,8 @@ def repeated_rows(n=1200, seed=0):
 
 @pytest.mark.parametrize("robust", [False, pytest.param(True, marks=pytest.mark.full)])
 def test_blocks_choose_smooth_models_where_rows_choose_interpolation(robust):
-    X, Y = repeated_rows(600)
-    groups = np.arange(600) // 10
+    X, Y = repeated_rows(400)
+    groups = np.arange(400) // 10
     rows = tune(X, Y, robust=robust, rng=0)
     assert rows.error < 0.1
     for cv, some in [(5, None), (8, groups), (None, groups)]:
@@ -373,7 +373,7 @@ def test_deviations_are_those_of_left_out_rows():
 
 
 def test_splitters_are_their_index_arrays():
-    X, Y = repeated_rows(600)
+    X, Y = repeated_rows(400)
     first = tune(X, Y, cv=5, rng=0)
     second = tune(X, Y, cv=list(KFold(5).split(X)), rng=0)
     assert first.kernel == second.kernel
@@ -384,8 +384,8 @@ def test_splitters_are_their_index_arrays():
 
 def test_blocks_reach_the_selection_of_features():
     rng = np.random.default_rng(0)
-    X = rng.normal(size=(800, 60))
-    Y = np.sin(2 * X[:, :1]) + X[:, 1:2] * X[:, 2:3] + 0.1 * rng.normal(size=(800, 1))
+    X = rng.normal(size=(600, 60))
+    Y = np.sin(2 * X[:, :1]) + X[:, 1:2] * X[:, 2:3] + 0.1 * rng.normal(size=(600, 1))
     tuned = tune(X, Y, cv=4, rng=0)
     assert np.flatnonzero(tuned.relevance).tolist() == [0, 1, 2]
     assert tuned.error < 0.3

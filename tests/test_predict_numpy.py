@@ -15,7 +15,7 @@ from nbsketch import (
 
 EXAMPLE = Path(__file__).parents[1] / "docs" / "predict_numpy.py"
 RNG = np.random.default_rng(0)
-X = RNG.normal(size=(300, 4))
+X = RNG.normal(size=(150, 4))
 X[:, 1] = np.round(X[:, 1])  # ties of ranks
 X[:, 2] = np.exp(3 * X[:, 2])  # a heavy tail
 Y = np.sin(X[:, 0]) + X[:, 1]

@@ -263,7 +263,8 @@ class _Contrast(NamedTuple):
 
     def slopes(self, model: Any) -> NDArray:
         """Return the effect at each row, (n,) or (n, d)."""
-        low, high = np.split(_expansion_values(model, _rows(model, self.points)), 2)
+        rows = transform_rows(self.points, model.scaler_, model.kernel_)
+        low, high = np.split(_expansion_values(model, rows), 2)
         return (high - low) / self.step
 
     def std(self, model: Any) -> NDArray:

@@ -1,6 +1,7 @@
 """Posterior standard deviations: those of a Gaussian process."""
 
 import numpy as np
+import pandas as pd
 import pytest
 import scipy.sparse as sp
 from numpy.testing import assert_allclose, assert_array_equal
@@ -285,5 +286,11 @@ def test_effects_of_several_outputs_and_of_what_has_none():
     found = marginal_effects(both, X)
     assert found.effects.shape == (150, 2, 2) and found.std.shape == (2, 2)
     assert_allclose(found.average[:, 0], -found.average[:, 1], rtol=1e-6)
+    frame = pd.DataFrame(X, columns=["a", "b"])
+    named = marginal_effects(
+        SketchedKernelRegressor(random_state=0).fit(frame, Y), frame
+    )
+    plain = marginal_effects(SketchedKernelRegressor(random_state=0).fit(X, Y), X)
+    assert_allclose(named.average, plain.average)
     with pytest.raises(TypeError, match="`model` must be a sketched kernel"):
         marginal_effects(TabularKernelRegressor().fit(X, Y), X)

@@ -358,8 +358,8 @@ AGAIN = "learned", "hinge", "insensitive"
 
 def in_both(model, X, y, **known):
     """Return fits to arrays and to Dask arrays of the same rows."""
-    arrays = dask_data(X, y, rows=400)
-    lazy = {k: dask_data(v, rows=250)[0] for k, v in known.items()}
+    arrays = dask_data(X, y, rows=600)
+    lazy = {k: dask_data(v, rows=500)[0] for k, v in known.items()}
     return clone(model).fit(X, y, **known), clone(model).fit(*arrays, **lazy)
 
 
@@ -408,7 +408,7 @@ def test_tasks_are_pickled_for_other_processes(large, monkeypatch, model):
     expected = clone(model).fit(X, y).predict(X)
     monkeypatch.setattr("nbsketch.rows.tasks.computed", travelled)
     monkeypatch.setattr("nbsketch.rows.design.computed", travelled)
-    found = model.fit(*dask_data(X, y, rows=400)).predict(X)
+    found = model.fit(*dask_data(X, y, rows=600)).predict(X)
     assert len(sizes) > 2
     np.testing.assert_allclose(found, expected, atol=1e-3 * np.ptp(y))
 

@@ -36,7 +36,7 @@ from nbsketch.conformal import ConformalClassifier, ConformalRegressor
 from nbsketch.fitting import growth
 from nbsketch.fitting import plan as sizes
 
-N = 240
+N = 150
 LIMIT = 20_000  # bytes: less than a column of kernel values for each feature
 RNG = np.random.default_rng(0)
 X = RNG.uniform(-2, 2, size=(N, 3))
@@ -164,10 +164,10 @@ def test_on_dask_under_a_limit(name, weighted, limited, monkeypatch):
     monkeypatch.setattr(
         "nbsketch.rows.inputs._FEW_ROWS", 100
     )  # rows stay where they are
-    rows = da.from_array(X, chunks=(110, 3))
+    rows = da.from_array(X, chunks=(70, 3))
 
     def container(values):
-        return da.from_array(values, chunks=(90, *values.shape[1:]))
+        return da.from_array(values, chunks=(60, *values.shape[1:]))
 
     if name in IN_MEMORY:
         with pytest.raises(TypeError, match="`X` must be in memory"):

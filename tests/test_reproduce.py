@@ -91,6 +91,7 @@ def tiny_figures(monkeypatch):
     monkeypatch.setattr(figures, "MANY_LANDMARKS", (40, 60))
     monkeypatch.setattr(figures, "QUICK_SIZES", (10, 20))
     monkeypatch.setattr(figures, "QUICK_LANDMARKS", (40,))
+    monkeypatch.setattr(_figures, "DPI", 100)
 
 
 @pytest.fixture
@@ -398,6 +399,7 @@ def test_figures(name, tiny_figures, tmp_path, capsys):
 def test_figures_are_drawn_again_without_fitting(tiny_figures, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(figures, "NONZEROS", (10,))
+    monkeypatch.setattr(_figures, "DPI", 60)
     table = figures.RUNS["figure1"](quick=True, replicates=1)
     results = tmp_path / "results"  # where they go by default
     for suffix in ("md", "png"):

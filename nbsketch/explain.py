@@ -52,6 +52,7 @@ _MOST_BACKGROUND = 100
 # Half of a difference quotient's step, in standard deviations of the column: what it
 # leaves out is of the order of its square, its rounding of that of 1e-16 over it.
 _STEP = 1e-3
+_KINKED = ("absolute", "minimum")  # metrics
 
 
 class MarginalEffects(NamedTuple):
@@ -194,8 +195,7 @@ def marginal_effects(model: KernelExpansion, X: Any) -> MarginalEffects:
     Parameters
     ----------
     model : kernel machine
-        Fitted; its f is that of `shapley_values`. Kernels with kinks (Laplacian) have
-        slopes almost everywhere.
+        Fitted; its f is that of `shapley_values`.
     X : array or data frame of shape (n, q)
         Rows over which effects are averaged, as the training rows. Standard deviations
         take :math:`4 n^2` kernel values a column: pass a sample of many rows.
@@ -209,6 +209,9 @@ def marginal_effects(model: KernelExpansion, X: Any) -> MarginalEffects:
     ------
     TypeError
         If the model is no sketched kernel machine of dense rows.
+    ValueError
+        If a column of more than two values has no slope: its kernel has kinks
+        (Laplacian, Matern 1/2, Sobolev), or preprocessing takes its ranks.
 
     References
     ----------
@@ -232,7 +235,7 @@ def marginal_effects(model: KernelExpansion, X: Any) -> MarginalEffects:
     _check_dense(model)
     check_in_memory("X", X, "marginal effects")
     rows = np.array(new_rows(model, X), dtype=np.float64)
-    columns = [_Contrast.of(rows, j) for j in range(rows.shape[1])]
+    columns = [_Contrast.of(model, rows, j) for j in range(rows.shape[1])]
     effects = np.stack([c.slopes(model) for c in columns], axis=1)
     std = None
     if hasattr(model, "posterior_"):
@@ -248,7 +251,7 @@ class _Contrast(NamedTuple):
     step: float
 
     @classmethod
-    def of(cls, rows: NDArray, j: int) -> _Contrast:
+    def of(cls, model: Any, rows: NDArray, j: int) -> _Contrast:
         """Return the contrast of column j: between its two values, or a slope."""
         low = rows.copy()
         high = rows.copy()
@@ -256,6 +259,7 @@ class _Contrast(NamedTuple):
         if len(values) == 2:
             low[:, j], high[:, j] = values
             return cls(np.vstack([low, high]), 1.0)
+        _check_slope(model, j)
         half = _STEP * float(rows[:, j].std() or np.abs(values[0]) or 1.0)
         low[:, j] -= half
         high[:, j] += half
@@ -272,6 +276,23 @@ class _Contrast(NamedTuple):
         n = len(self.points) // 2
         v = np.repeat([-1.0, 1.0], n) / (n * self.step)
         return std_of_sum(model, self.points, v)
+
+
+def _check_slope(model: Any, j: int) -> None:
+    """Refuse column j if f has kinks in it: quotients there depend on their step."""
+    form = compiled_form(model)
+    if form and (form.metric in _KINKED or form.profile == "matern-1/2"):
+        raise ValueError(
+            "`model` must have a smooth kernel for slopes, got "
+            f"{type(model.kernel_).__name__}, which has kinks at the landmarks: fit "
+            "with kernel='gaussian' or kernel='matern'"
+        )
+    if model.scaler_ is not None and j in model.scaler_.ranked:
+        raise ValueError(
+            f"`model` must be smooth in its columns for slopes, got ranks of column "
+            f"{j}, which have kinks at their quantiles: fit with "
+            "preprocessing='standard'"
+        )
 
 
 def _is_sampled(model: Any) -> bool:

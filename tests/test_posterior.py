@@ -280,6 +280,41 @@ def test_effects_are_the_derivatives():
     assert found.std is None
 
 
+@pytest.mark.parametrize("kernel", ["laplacian", MaternKernel(nu=0.5), "sobolev"])
+def test_kernels_with_kinks_have_differences_and_no_slopes(kernel):
+    unit = (X - X.min(axis=0)) / np.ptp(X, axis=0)
+    x = np.column_stack([unit[:, 0], X[:, 0] > 1])
+    model = SketchedKernelRegressor(kernel, size=30, random_state=0).fit(x, Y)
+    with pytest.raises(ValueError, match="smooth kernel for slopes"):
+        marginal_effects(model, x)
+    binary = x[:, 1:]
+    model.fit(binary, Y)
+    effect = model.predict([[1.0]]) - model.predict([[0.0]])
+    assert_allclose(marginal_effects(model, binary).average, effect)
+
+
+def test_ranks_have_differences_and_no_slopes():
+    x = np.column_stack([X[:, 0] > 1, X])
+    options = {"size": 30, "random_state": 0}
+    ranked = SketchedKernelRegressor("gaussian", preprocessing="rank", **options)
+    with pytest.raises(ValueError, match="ranks of column 1"):
+        marginal_effects(ranked.fit(x, Y), x)
+    binary = x[:, :1]
+    ranked.fit(binary, Y)
+    effect = ranked.predict([[1.0]]) - ranked.predict([[0.0]])
+    assert_allclose(marginal_effects(ranked, binary).average, effect)
+
+
+@pytest.mark.parametrize("nu", [1.5, 2.5])
+def test_smooth_kernels_have_the_slopes_of_their_predictions(nu):
+    kernel = MaternKernel(nu=nu)
+    model = SketchedKernelRegressor(kernel, size=30, random_state=0).fit(X, Y)
+    step = np.array([1e-4, 0.0])
+    slope = (model.predict(NEW + step) - model.predict(NEW - step)) / 2e-4
+    found = marginal_effects(model, NEW).effects[:, 0]
+    assert_allclose(found, slope, atol=1e-3 * np.abs(slope).max())
+
+
 def test_effects_of_several_outputs_and_of_what_has_none():
     model = SketchedKernelRegressor(size=30, random_state=0)
     both = model.fit(X, np.column_stack([Y, -Y])).fit_posterior(X, np.c_[Y, -Y])

@@ -12,7 +12,7 @@ from sklearn.base import clone
 
 from nbsketch._report.validation import check_positives
 from nbsketch.estimators._base import SketchedModel
-from nbsketch.fitting.methods import fold_errors, sketch_rows
+from nbsketch.fitting.methods import fold_errors, sketched_method
 
 
 class CrossValidation(NamedTuple):
@@ -112,5 +112,5 @@ def cross_validate(
     for width in widths:
         plan = replace(problem.plan, bandwidth=float(width))
         sized = problem._replace(plan=plan)
-        errors.append(fold_errors(sized, sketch_rows(sized), folds, penalties))
+        errors.append(fold_errors(sketched_method(sized), folds, penalties))
     return CrossValidation(widths, penalties, np.stack(errors))

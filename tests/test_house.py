@@ -70,7 +70,7 @@ MOST_TOKENS = 286_600
 MOST_PACKED = 12  # assignments `a, b = x, y`
 MOST_PACKED_CONSTANTS = 0  # those outside functions
 MOST_SCATTERED = 59  # constants between functions and classes
-MOST_REPEATED = 4  # classes with a name that another class has
+MOST_REPEATED = 2  # classes with a name that another class has
 # Names of the place where the text was written, which no reader knows.
 PRIVATE = ("/" + "work/", "shared" + "/")
 TEXT = {".cfg", ".ini", ".json", ".md", ".py", ".rst", ".sh", ".toml", ".txt"}

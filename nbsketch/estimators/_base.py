@@ -35,7 +35,7 @@ from nbsketch.files import SaveMixin
 from nbsketch.fitting.callbacks import CallbackSupportMixin, watched_fit
 from nbsketch.fitting.certificate import warn_of
 from nbsketch.fitting.lost_columns import warn_of_lost_columns
-from nbsketch.fitting.methods import FitPlan, plan_fit, select_method, sketch_rows
+from nbsketch.fitting.methods import FitPlan, chosen_method, plan_fit, sketched_method
 from nbsketch.fitting.objective import FeatureSolution, Problem
 from nbsketch.fitting.sketched import SketchedData
 from nbsketch.losses import LogLinkLoss, as_loss
@@ -437,12 +437,10 @@ class SketchedModel(KernelExpansion, ABC):
         self, problem: Problem, validation: tuple[Any, NDArray] | None = None
     ) -> Self:
         """Solve the problem of a fit and publish the solution."""
-        data = sketch_rows(problem)
-        method = select_method(problem, data).choose_alpha()
-        data = method.data
+        method = chosen_method(problem)
         solution = method.solve(validation)
         warn_of(solution)
-        return self._publish(problem, data, solution)
+        return self._publish(problem, method.data, solution)
 
     def fit_path(
         self,
@@ -476,8 +474,7 @@ class SketchedModel(KernelExpansion, ABC):
         problem = model.prepare(X, y, sample_weight, groups)
         problem.plan.check_has_path()
         with watching(self.verbose, self.callback):
-            data = sketch_rows(problem)
-            method = select_method(problem, data).choose_width()
+            method = sketched_method(problem).choose_width()
             return [
                 copy(model)._publish(problem, method.data, solution)
                 for solution in method.path(penalties)

@@ -31,6 +31,7 @@ from nbsketch.gram import SymmetricGram, fold
 from nbsketch.losses import SquareLoss
 from nbsketch.rows.inputs import is_pairwise
 from nbsketch.solvers.conjugate import solve_columns, values_dtype
+from nbsketch.solvers.left_out import OrderEffect
 from nbsketch.solvers.solution import Solution, State
 
 # Landmarks of the first choice.
@@ -83,8 +84,12 @@ class Choice(NamedTuple):
 
 def choose_on_sample(
     data: SketchedData, objective: Any, kind: type[SplitSample]
-) -> SketchedData:
-    """Choose alpha, and the width of learned length scales, on a sample of a kind."""
+) -> tuple[SketchedData, float, OrderEffect | None]:
+    """Choose alpha, and the width of learned length scales, on a sample of a kind.
+
+    Returns the rows with the kernel of this width, alpha, and whether the order of the
+    rows contradicts it.
+    """
     kernel = data.sketch_map.kernel
     n = data.inputs.rows.shape[0]
     relative = objective.relative()
@@ -97,9 +102,11 @@ def choose_on_sample(
         best = sample.best([sample.search(kernel, start)])
     else:
         best = _choose_width(sample, kernel, start)
-    chosen = _with_kernel(data, best.kernel)
-    alpha = objective.loss_scale * best.shift / n
-    return chosen._replace(alpha=alpha, order=first.order)
+    return (
+        _with_kernel(data, best.kernel),
+        objective.loss_scale * best.shift / n,
+        first.order,
+    )
 
 
 def _choose_width(sample: SplitSample, kernel: Any, start: float) -> Choice:

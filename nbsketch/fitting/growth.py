@@ -97,8 +97,8 @@ def _is_kept(sketch: Sketch, X: Any) -> bool:
 
 def grow(
     rule: AutoSize, data: SketchedData, score: Callable[[Design], float]
-) -> SketchedData:
-    """Double the sketch by a rule; return the one of least loss, and its features.
+) -> tuple[SketchedData, int]:
+    """Double the sketch by a rule; return the one of least loss, and its place.
 
     `score` returns the held-out loss of given features.
     """
@@ -120,7 +120,7 @@ def grow(
         rows = 0 if stop else rule.rows_to_add(path, X.shape[0])
         if rows == 0:
             arrays = {name: np.array(values) for name, values in path.items()}
-            return best._replace(size_path=arrays)
+            return best._replace(size_path=arrays), int(np.argmin(arrays["loss"]))
         step = _larger(step, rows, X)
 
 

@@ -1,8 +1,10 @@
 """The steps of a fit, and the methods, each of which chooses a penalty and solves.
 
 =================  ====================================================================
-`sketch_rows`      prepared rows (length scales learned), sketched; the sketch may grow
+`sketch_rows`      prepared rows (length scales learned), sketched
 `select_method`    the method: the only place that decides; `summary` reads its choice
+`sketched_method`  both, and around them the growth of a sketch and the limit of time
+`chosen_method`    the same with its penalty: what `fit` solves
 `choose_alpha`     of a method: the penalty, and the width where they go together
 `solve`, `path`    of a method: the solution for this penalty, or for several
 `fold_errors`      errors of a path of penalties in each fold of a cross-validation
@@ -28,7 +30,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -82,7 +84,7 @@ from nbsketch.solvers.conjugate import (
     values_dtype,
 )
 from nbsketch.solvers.design import Design, centered
-from nbsketch.solvers.left_out import Fold
+from nbsketch.solvers.left_out import Fold, OrderEffect
 from nbsketch.solvers.passes import LandmarkDesign
 from nbsketch.solvers.solution import Solution
 
@@ -114,21 +116,37 @@ _DOUBLE_ROWS = 8000
 Validation = tuple[Any, NDArray]
 
 
-def sketch_rows(problem: Problem) -> SketchedData:
-    """Prepare and sketch the rows; let the sketch grow if its size is to be chosen."""
-    n = problem.rows.shape[0]
+def sketched_method(problem: Problem) -> Method:
+    """Return the method of a fit on sketched rows.
+
+    The sketch grows if its size is to be chosen, by a rule or by the time that is left.
+    """
     if is_limited(problem):
-        data = draw_sketch(problem, n)
-        if data.sketch_map.is_columns:
-            return data
-        return data if has_time(problem, data) else _within_time(problem, data)
-    data = draw_sketch(problem, default_size(problem))
+        return _method_within_time(problem)
+    method = select_method(problem, sketch_rows(problem))
     rule = problem.plan.growth
-    if data.sketch_map.is_columns:  # a larger sketch has no more features
-        return data
-    if rule is None or select_method(problem, data).sample is not None:
-        return data
-    return _grown(problem, data, rule)
+    # A larger sketch of columns has no more features.
+    if rule is None or method.sample or method.data.sketch_map.is_columns:
+        return method
+    data, alpha = _grown(problem, method.data, rule)
+    return replace(method, data=data, path_alpha=alpha)
+
+
+def chosen_method(problem: Problem) -> Method:
+    """Return the method of a fit with its penalty, on a sketch if its time has gone."""
+    method = sketched_method(problem)
+    chosen = method.choose_alpha()
+    if not isinstance(method, AllRows) or not is_limited(problem):
+        return chosen
+    seconds = exact_seconds(method.data, problem.objective.targets.shape[1])
+    if _MOST_OF_IT * seconds[1] <= seconds_left():
+        return chosen
+    return _grown_within_time(problem, method.data).choose_alpha()
+
+
+def sketch_rows(problem: Problem) -> SketchedData:
+    """Prepare the rows and draw a sketch of the size given, or of the default."""
+    return draw_sketch(problem, default_size(problem))
 
 
 def draw_sketch(problem: Problem, default_size: int) -> SketchedData:
@@ -147,28 +165,43 @@ def draw_sketch(problem: Problem, default_size: int) -> SketchedData:
     return SketchedData(inputs, sketch, sketch_map, fit_rng, kept=problem.kept)
 
 
-def _within_time(problem: Problem, data: SketchedData) -> SketchedData:
-    """Return the largest sketch for which there is time."""
-    first = first_sketch(data, seconds_left())
-    return _grown(problem, first, growth(problem.rows.shape[0], seconds_left()))
+def _method_within_time(problem: Problem) -> Method:
+    """Return the exact method if there is time for it, else that of a sketch."""
+    data = draw_sketch(problem, problem.rows.shape[0])
+    if data.sketch_map.is_columns or has_time(problem, data):
+        return select_method(problem, data)
+    return _grown_within_time(problem, data)
 
 
-def _grown(problem: Problem, data: SketchedData, rule: sizes.AutoSize) -> SketchedData:
+def _grown_within_time(problem: Problem, data: SketchedData) -> Method:
+    """Return the method on the largest sketch for which there is time."""
+    data = first_sketch(data, seconds_left())
+    data, alpha = _grown(problem, data, growth(problem.rows.shape[0], seconds_left()))
+    return replace(select_method(problem, data), path_alpha=alpha)
+
+
+def _grown(
+    problem: Problem, data: SketchedData, rule: sizes.AutoSize
+) -> tuple[SketchedData, float]:
+    """Return the sketch of least held-out loss, and the penalty of that loss."""
     objective = problem.objective
-    alpha = problem.plan.alpha
     seed = int(data.rng.integers(2**32))  # the same rows are held out for each size
     chosen = []
 
     def score(design: Design) -> float:
-        path = objective.errors_left_out(design, alpha, random_generator(seed))
+        path = objective.errors_left_out(
+            design, problem.plan.alpha, random_generator(seed)
+        )
         chosen.append(path.best)
         return float(path.errors.min())
 
-    with select_method(problem, data).threads():
-        data = grow(rule, data, score)
-    if data.size_path is None:
-        return data
-    return data._replace(path_alpha=chosen[int(np.argmin(data.size_path["loss"]))])
+    with (
+        nullcontext()
+        if objective.is_closed_form and not problem.plan.stochastic
+        else one_thread()
+    ):
+        data, best = grow(rule, data, score)
+    return data, chosen[best]
 
 
 @dataclass(frozen=True)
@@ -177,6 +210,12 @@ class Method(ABC):
 
     problem: Problem
     data: SketchedData
+    # The penalty of least held-out loss for a sketch that has grown.
+    path_alpha: float | None = None
+    # The penalty, once it is given or chosen.
+    known_alpha: float | None = None
+    # Whether the order of the rows contradicts the choice of the penalty.
+    order: OrderEffect | None = None
 
     # The sample of the rows on which penalty and width are chosen; None: all rows.
     sample: ClassVar[type[SplitSample] | None] = None
@@ -185,15 +224,16 @@ class Method(ABC):
 
     def choose_alpha(self) -> Method:
         """Return the method with the penalty, which is given or chosen."""
-        problem = self.problem
-        data = self.data
-        if problem.plan.alpha is not None:
-            return self._with(data, problem.plan.alpha)
+        given = self.problem.plan.alpha
+        if given is not None:
+            return replace(self, known_alpha=float(given))
         if self.sample is None:
             return self._with_alpha()
         with one_thread(), share_of_time(self.choice_share):
-            data = choose_on_sample(data, problem.objective, self.sample)
-        return replace(self, data=data)
+            data, alpha, order = choose_on_sample(
+                self.data, self.objective, self.sample
+            )
+        return replace(self, data=data, known_alpha=alpha, order=order)
 
     def choose_width(self) -> Method:
         """Return the method with the width of the kernel that goes with the penalty."""
@@ -201,9 +241,6 @@ class Method(ABC):
 
     def _with_alpha(self) -> Method:
         return self
-
-    def _with(self, data: SketchedData, alpha: float) -> Self:
-        return replace(self, data=data._replace(alpha=float(alpha)))
 
     @property
     def objective(self) -> Any:
@@ -213,8 +250,8 @@ class Method(ABC):
     @property
     def alpha(self) -> float:
         """The penalty, once it is given or chosen."""
-        assert self.data.alpha is not None
-        return self.data.alpha
+        assert self.known_alpha is not None
+        return self.known_alpha
 
     @abstractmethod
     def solve(self, validation: Validation | None = None) -> FeatureSolution:
@@ -279,13 +316,14 @@ class Newton(Method):
     """Certified Newton steps on the features."""
 
     def _with_alpha(self) -> Method:
-        if self.data.path_alpha is not None and np.isfinite(seconds_left()):
+        if self.path_alpha is not None and np.isfinite(seconds_left()):
             # There is no time for a second path of penalties.
-            return self._with(self.data, self.data.path_alpha)
+            return replace(self, known_alpha=self.path_alpha)
         with one_thread():
             features = self._features()
             alpha = self.objective.choose_alpha(features[1], self.data.rng)
-        return self._with(self.data._replace(features=features), alpha)
+        data = self.data._replace(features=features)
+        return replace(self, data=data, known_alpha=float(alpha))
 
     def solve(self, validation: Validation | None = None) -> FeatureSolution:
         """Return the solution, in terms of the sketched kernel functions."""
@@ -345,12 +383,12 @@ class ClosedForm(Method):
                 rows = data.transform(validation[0], "X_val")
                 Z = features_design(data.expansion, projection, rows)
                 chosen_on = Z, validation[1]
-            solution = self.objective.fit(design, data.alpha, data.rng, chosen_on)
+            solution = self.objective.fit(design, self.known_alpha, data.rng, chosen_on)
             return self._expanded(solution, projection, design)
 
     def _of_rows(self, solution: Solution, alpha: float) -> FeatureSolution:
         solved = FeatureSolution.of_rows(solution, alpha, self._tol)
-        return solved._replace(order=self.data.order)
+        return solved._replace(order=self.order)
 
     def _limits(self) -> dict[str, Any]:
         """Return the problem and the limits as iterative solvers of it take them."""
@@ -446,24 +484,13 @@ class Cholesky(ClosedForm):
         K = np.asarray(self.data.sketch_map.kernel(rows), dtype=np.float64)
         for alpha in alphas:
             solution = self.objective.solve_gram(K, alpha)
-            yield solution._replace(rank=len(K), order=self.data.order)
+            yield solution._replace(rank=len(K), order=self.order)
 
 
 class AllRows(Cholesky):
     """Least squares on the Gram matrix of all rows: Cholesky factors, or passes."""
 
     sample = SplitSample
-
-    def choose_alpha(self) -> Method:
-        """Return the method with the penalty, on a sketch if the time has gone."""
-        chosen = super().choose_alpha()
-        problem = self.problem
-        if not is_limited(problem):
-            return chosen
-        _, solution = exact_seconds(self.data, problem.objective.targets.shape[1])
-        if _MOST_OF_IT * solution <= seconds_left():
-            return chosen
-        return select_method(problem, _within_time(problem, self.data)).choose_alpha()
 
     def path(self, alphas: Iterable[float]) -> Iterator[FeatureSolution]:
         """Yield the solution for each penalty."""
@@ -512,7 +539,7 @@ class Passes(Newton):
         for alpha in self._penalties():
             solution = next(self.path([alpha]))
             if solution.gap <= _LARGEST_GAP or is_stopped():
-                return solution._replace(order=self.data.order)
+                return solution._replace(order=self.order)
         return super().solve(validation)
 
     def _penalties(self) -> list[float]:
@@ -559,7 +586,7 @@ class Dual(Newton):
                     break
         reached = not solution.shortfall or self._is_limited(solution.n_iter)
         if reached or not self._has_features:
-            return solution._replace(order=self.data.order)
+            return solution._replace(order=self.order)
         return super().solve(validation)
 
     def path(self, alphas: Iterable[float]) -> Iterator[FeatureSolution]:
@@ -645,7 +672,7 @@ def plan_fit(problem: Problem) -> FitPlan:
     learnable = plan.bandwidth is None and is_learnable(plan.kernel, problem.rows)
     if is_auto(plan.bandwidth) or learnable:  # the sketch is not drawn by length scales
         problem = problem._replace(plan=replace(plan, bandwidth="median"))
-    data = draw_sketch(problem, default_size(problem))
+    data = sketch_rows(problem)
     method = select_method(problem, data)
     description = (type(method).__doc__ or "").partition(".")[0]
     rule = "given" if plan.alpha is not None else _rule_of_penalty(method)
@@ -706,16 +733,14 @@ def least_tol(kind: str | None, all_rows: bool, n: int) -> float:
     return _DUAL_TOL if all_rows and n > _FEATURE_ROWS else 0.0
 
 
-def fold_errors(
-    problem: Problem, data: SketchedData, folds: Sequence[Fold], alphas: NDArray
-) -> NDArray:
+def fold_errors(method: Method, folds: Sequence[Fold], alphas: NDArray) -> NDArray:
     """Return the mean errors (a, d) of penalties over the rows that folds leave out."""
-    method: Method = select_method(problem, data).choose_width()
+    method = method.choose_width()
     data = method.data
-    objective = problem.objective
-    weights = problem.objective.weights
+    objective = method.objective
+    weights = objective.weights
     if data.sketch.is_identity and objective.loss_kind == "square":
-        method = Cholesky(problem, data)
+        method = Cholesky(method.problem, data)
     else:
         features = data.design(keep=True)
         method = replace(method, data=data._replace(features=features))

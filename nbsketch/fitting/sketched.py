@@ -39,7 +39,7 @@ from nbsketch.rows.transform import (
 )
 from nbsketch.sketches import LandmarkSketch, Sketch, SketchRecipe, SubsamplingSketch
 from nbsketch.solvers.design import Design
-from nbsketch.solvers.left_out import Fold, OrderEffect
+from nbsketch.solvers.left_out import Fold
 from nbsketch.tuning import tune
 
 # Kernels by name whose length scales can be learned, and the argument of `tune`.
@@ -262,10 +262,6 @@ class SketchedData(NamedTuple):
     # Projection and features, if they are already computed.
     features: tuple[NDArray, Design] | None = None
     size_path: dict[str, NDArray] | None = None
-    alpha: float | None = None  # the penalty, once it is given or chosen
-    path_alpha: float | None = None  # the best one of the held-out losses of the size
-    # Whether the order of the rows contradicts the choice of the penalty.
-    order: OrderEffect | None = None
     # Indices of the training rows among those given; None for all of them.
     kept: NDArray | None = None
 

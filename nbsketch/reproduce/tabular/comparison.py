@@ -21,7 +21,12 @@ from nbsketch.reproduce._report import Row, Rows, provenance, timed, where
 from nbsketch.reproduce.experiment import Experiment, Points
 from nbsketch.reproduce.tabular import methods as machines
 from nbsketch.reproduce.tabular import problems, summary
-from nbsketch.reproduce.tabular.methods import DEFAULT, TUNED, Method, methods_of
+from nbsketch.reproduce.tabular.methods import (
+    DEFAULT,
+    TUNED,
+    BenchmarkMethod,
+    methods_of,
+)
 from nbsketch.reproduce.tabular.problems import Benchmark, Examples
 
 _WARM_UP_ROWS = 150
@@ -76,7 +81,7 @@ def evaluate(
     problem: Benchmark,
     table: Examples,
     split: int,
-    used: dict[str, Method],
+    used: dict[str, BenchmarkMethod],
     measured: Rows = (),
 ) -> Iterator[Row]:
     """Yield errors and times of the methods on one split."""
@@ -111,7 +116,7 @@ def _budget(name: str, rows: Rows) -> float:
     return standard[-1]["fit"]
 
 
-def _warm_up(task: str, name: str, method: Method, table: Examples) -> None:
+def _warm_up(task: str, name: str, method: BenchmarkMethod, table: Examples) -> None:
     """Fit a few rows by a new method, so that no compilation is timed."""
     if (task, name) not in _WARM:
         step = max(1, len(table.y) // _WARM_UP_ROWS)
@@ -121,7 +126,12 @@ def _warm_up(task: str, name: str, method: Method, table: Examples) -> None:
 
 
 def _measured(
-    method: Method, task: str, train: Examples, test: Examples, seed: int, budget: float
+    method: BenchmarkMethod,
+    task: str,
+    train: Examples,
+    test: Examples,
+    seed: int,
+    budget: float,
 ) -> Row:
     with threadpool_limits(limits=1):
         predict, fit = timed(method.fit, task, train.X, train.y, seed, budget)

@@ -316,7 +316,7 @@ def xrfm(task: str, X: NDArray, y: NDArray, seed: int) -> Predict:
     return lambda X: np.asarray(model.predict_proba(scaler.transform(X)))
 
 
-class Method(NamedTuple):
+class BenchmarkMethod(NamedTuple):
     """A method, its package and tasks, the largest n, and whether it takes tables.
 
     Others are given data frames as numbers.
@@ -353,24 +353,24 @@ _FITS: dict[str, Fit] = {
 }
 
 
-def _method(name: str, estimators: Any = None, **fields: Any) -> Method:
+def _method(name: str, estimators: Any = None, **fields: Any) -> BenchmarkMethod:
     """Return the method of an entry of ``methods.toml``."""
     fit = partial(estimator, estimators) if estimators else _FITS[name]
-    return Method(fit, **fields)
+    return BenchmarkMethod(fit, **fields)
 
 
 METHODS = {n: _method(n, **m) for n, m in read_toml("tabular/methods.toml").items()}
 
 
-def methods(task: str) -> dict[str, Method]:
+def methods(task: str) -> dict[str, BenchmarkMethod]:
     """Return the installed methods of a task by name, in the order of evaluation."""
     of_task = {name: m for name, m in METHODS.items() if task in m.tasks}
     return {name: m for name, m in of_task.items() if is_available(m.package)}
 
 
-def methods_of(problem: problems.Benchmark) -> dict[str, Method]:
+def methods_of(problem: problems.Benchmark) -> dict[str, BenchmarkMethod]:
     """Return those of its task; for dependent rows, also one that is told so."""
-    by_blocks = Method(partial(blocks, problem.groups))
+    by_blocks = BenchmarkMethod(partial(blocks, problem.groups))
     return methods(problem.task) | ({BLOCKS: by_blocks} if problem.label else {})
 
 

@@ -13,8 +13,7 @@ from nbsketch import (
     HuberLoss,
     SketchedKernelRegressor,
 )
-from nbsketch.estimators import _base
-from nbsketch.fitting import choice, objective
+from nbsketch.fitting import choice, methods, objective
 from nbsketch.fitting import objective as reduction
 from nbsketch.fitting import plan as sizes
 from nbsketch.fitting.methods import select_method
@@ -264,7 +263,7 @@ def test_the_plan_is_what_fit_does(options, n, method, size, penalty, monkeypatc
         used.append(type(select_method(*args)).__name__)
         return select_method(*args)
 
-    monkeypatch.setattr(_base, "select_method", selected)
+    monkeypatch.setattr(methods, "select_method", selected)
     fitted = model(**options).fit(X, y)
     assert (used[0], fitted.size_) == (planned.method, planned.size)
 

@@ -642,9 +642,11 @@ def test_outputs_beyond_the_memory_limit_are_sub_sampled(kind, rng):
     try:
         model.fit(X, outputs)
         asked = clone(model).set_params(output_sketch="identity").fit(X, outputs)
+        embedding = OutputEmbedding(kernel, random_state=0).fit(outputs)
     finally:
         nbsketch.set_memory_limit(None)
     assert asked.output_sketch_.is_identity
+    assert embedding.output_sketch_.is_identity == (kind == "few")
     assert model.output_sketch_.is_identity == (kind == "few")  # distinct outputs count
     assert len(model.coef_) * model.coef_.shape[1] * 8 < 1024**2 / 2
     predicted = model.predict(X)

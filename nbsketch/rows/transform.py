@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import cache, partial
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -195,7 +195,7 @@ def fit_scaler(
     w = None if w is None or np.ptp(w) == 0 else w
     q = len(chosen)
     every = np.arange(q)
-    quantiles = _quantiles(rows, _levels(min(len(rows), _KNOTS)), w)
+    quantiles = _quantiles(rows, np.linspace(0, 1, min(len(rows), _KNOTS)), w)
     scores = np.column_stack([_scores(rows[:, k], quantiles[:, k]) for k in every])
     plain = every[:0] if preprocessing == "rank" else every
     ranked = every[:0] if preprocessing == "standard" else every
@@ -230,15 +230,9 @@ def _rarity(values: NDArray, weights: NDArray | None) -> float:
     return float(np.sqrt((total - counts.max()) / (total - counts.min())))
 
 
-@cache
-def _levels(count: int) -> NDArray:
-    """Return evenly spaced levels from 0 to 1, which are not to be changed."""
-    return np.linspace(0, 1, count)
-
-
 def _scores(values: NDArray, quantiles: NDArray) -> NDArray:
     """Return ranks between 0 and 1; equal quantiles have their mean rank."""
-    steps = _levels(len(quantiles))
+    steps = np.linspace(0, 1, len(quantiles))
     low = np.interp(values, quantiles, steps)
     if (quantiles[1:] > quantiles[:-1]).all():
         return low

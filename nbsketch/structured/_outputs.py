@@ -23,6 +23,7 @@ from nbsketch._expansion import PivotedCholesky
 from nbsketch._jit.decoding import insert_best
 from nbsketch._jit.threads import run_slices
 from nbsketch._machine.blas import eigh
+from nbsketch._machine.memory import fits
 from nbsketch._report.progress import report
 from nbsketch._report.validation import (
     as_csr,
@@ -44,6 +45,10 @@ _WIDTH = 16  # rows that a thread takes at a time
 _SECONDS_PER_TILE = _WIDTH * 1e-9  # and candidate
 # Number of candidates of consecutive rows that are encoded together.
 _BATCH = 4096
+# Matrices of the size of a Gram matrix: those of inputs, outputs, system and solution.
+_COPIES = 5
+# Least size of a sub-sample: features of the inputs are not stored if they do not fit.
+_LEAST_SIZE = 100
 # Outputs that stand for all in the targets of learned length scales.
 _LANDMARKS = 100
 # Principal components that are these targets, at most,
@@ -416,18 +421,17 @@ class TrainingOutputs(NamedTuple):
         outputs = cls(first if precomputed else Y[first], encoded, *space)
         return outputs, TargetRows(features, owner)
 
-    def whitened(self) -> tuple[Self, NDArray | None]:
-        """Return the outputs in orthonormal coordinates, and the map to these.
+    def whitened(self) -> Self:
+        """Return the outputs in orthonormal coordinates, also without a sketch.
 
-        Without a sketch they are those of the space of all outputs, and the map takes
-        combinations of outputs, in rows, to them; with one they stand (None).
+        Their features then take combinations of outputs, in rows, to coordinates.
         """
         if self.whitening is not None:
-            return self, None
+            return self
         whitening = PivotedCholesky.of(self.encoded.features)
         features = np.ascontiguousarray(whitening.apply(self.encoded.features))
         encoded = Candidates(features, self.encoded.penalty)
-        return self._replace(encoded=encoded, whitening=whitening), features
+        return self._replace(encoded=encoded, whitening=whitening)
 
     def along(self, directions: NDArray) -> Self:
         """Return the outputs in coordinates along orthonormal directions (r, k)."""
@@ -533,6 +537,20 @@ def check_training_outputs(kernel: Any, bandwidth: Any, Y: Any) -> tuple[Kernel,
     outputs = check_outputs("Y", Y, output_kernel)
     check_spread("Y", outputs)
     return output_kernel, outputs
+
+
+def default_sketch(sketch: Any, size: Any, n: int) -> Any:
+    """Return the sketch of n rows, or distinct outputs; by default none is drawn.
+
+    If the matrices of all pairs do not fit into memory, it is a sub-sample so large
+    that as many matrices of its features do.
+    """
+    if sketch is not None or size is not None:
+        return sketch
+    size = n
+    while size > _LEAST_SIZE and not fits(8.0 * n * size, copies=_COPIES):
+        size //= 2
+    return "identity" if size == n else SubsamplingSketch(max(size, _LEAST_SIZE))
 
 
 def draw_outputs(

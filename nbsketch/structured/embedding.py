@@ -10,7 +10,6 @@ from __future__ import annotations
 from dataclasses import field
 from typing import Any
 
-import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
@@ -19,7 +18,6 @@ from nbsketch._report import validation
 from nbsketch._sketch_map import SketchMap
 from nbsketch.files import SaveMixin
 from nbsketch.kernels import Kernel
-from nbsketch.sketches import Sketch
 from nbsketch.structured import _outputs
 from nbsketch.structured._outputs import Objects, TopK, TrainingOutputs
 
@@ -28,7 +26,6 @@ class OutputSpace:
     """The fitted attributes of an estimator that encode and decode its outputs."""
 
     output_kernel_: Kernel
-    output_sketch_: Sketch
 
     def _publish(self, outputs: TrainingOutputs) -> None:
         """Set what decoding needs."""
@@ -73,7 +70,8 @@ class OutputEmbedding(SaveMixin, OutputSpace, BaseEstimator):
         Bandwidth of a kernel given by name. None: "median".
     sketch : str, SketchRecipe or None, default=None
         Sketch of the outputs. None: no sketch, "identity", if `size` is None as well,
-        else "p-sparsified".
+        else "p-sparsified"; beyond the memory limit a sub-sample, as
+        `InputOutputKernelRegressor` takes.
     size : int or None, default=None
         Number of rows of a sketch given by name, which bounds the number of
         coordinates. None means 100, or n if n < 100.
@@ -128,15 +126,14 @@ class OutputEmbedding(SaveMixin, OutputSpace, BaseEstimator):
         )
         places = _outputs.places_of(kernel, rows)
         rng = validation.random_generator(self.random_state)
-        is_plain = self.sketch is None and self.size is None
-        recipe = "identity" if is_plain else self.sketch
+        recipe = _outputs.default_sketch(self.sketch, self.size, len(places[0]))
         self.output_kernel_, self.output_sketch_ = _outputs.draw_outputs(
             kernel, rows, recipe, self.size, rng
         )
         outputs, _ = TrainingOutputs.of(
             self.output_kernel_, rows, self.output_sketch_, places
         )
-        self._publish(outputs.whitened()[0])
+        self._publish(outputs.whitened())
         return self
 
     def encode(self, Y: Any) -> NDArray:
@@ -202,7 +199,6 @@ class OutputEmbedding(SaveMixin, OutputSpace, BaseEstimator):
     ) -> tuple[TopK, _outputs.OneSet | _outputs.SetPerRow]:
         check_is_fitted(self)
         vectors = validation.check_rows("Z", Z, n_features=self.output_rank_)
-        h = np.ascontiguousarray(vectors, dtype=np.float64)
-        training = self._training
-        sets = _outputs.choose_set(training, candidates, candidate_sets, len(h))
+        h = _outputs.as_double(vectors)
+        sets = _outputs.choose_set(self._training, candidates, candidate_sets, len(h))
         return _outputs.best_of(sets, k, [(0, h)], len(h)), sets

@@ -26,7 +26,6 @@ from sklearn.utils.validation import check_is_fitted
 
 from nbsketch._expansion import PivotedCholesky
 from nbsketch._machine.blas import eigh
-from nbsketch._machine.memory import fits
 from nbsketch._report import validation
 from nbsketch._report.progress import report, watching
 from nbsketch._sketch_map import (
@@ -50,7 +49,6 @@ from nbsketch.rows.inputs import (
     new_rows,
     set_input_tags,
 )
-from nbsketch.sketches import SubsamplingSketch
 from nbsketch.solvers.exact import solve_shifted
 from nbsketch.solvers.spectrum import moments
 from nbsketch.structured import _outputs
@@ -61,27 +59,9 @@ from nbsketch.structured.embedding import OutputSpace
 _POINT_BYTES = 16 << 20
 _FEWEST_ROWS = 64
 _MOST_ROWS = 4096
-# Matrices of the size of a Gram matrix: those of inputs, outputs, system and solution.
-_COPIES = 5
-# Least size of a sub-sample: features of the inputs are not stored if they do not fit.
-_LEAST_SIZE = 100
 # Length scales of more features are not learned unless asked for: those that matter to
 # no principal output would be dropped.
 _MOST_FEATURES = 50
-
-
-def _by_default(sketch: Any, size: Any, n: int) -> Any:
-    """Return the sketch of n rows, or distinct outputs; by default none is drawn.
-
-    If the matrices of all pairs do not fit into memory, it is a sub-sample so large
-    that as many matrices of its features do.
-    """
-    if sketch is not None or size is not None:
-        return sketch
-    size = n
-    while size > _LEAST_SIZE and not fits(8.0 * n * size, copies=_COPIES):
-        size //= 2
-    return "identity" if size == n else SubsamplingSketch(max(size, _LEAST_SIZE))
 
 
 def _values(
@@ -439,14 +419,15 @@ class InputOutputKernelRegressor(
         """Draw both sketches; return the inputs as their kernel takes them."""
         weights = rows.relative_weights
         rng, output_rng = validation.random_generator(self.random_state).spawn(2)
-        recipe = _by_default(self.output_sketch, self.output_size, n_outputs)
+        size = self.output_size
+        recipe = _outputs.default_sketch(self.output_sketch, size, n_outputs)
         self.output_kernel_, self.output_sketch_ = _outputs.draw_outputs(
-            output_kernel, rows.y, recipe, self.output_size, output_rng, weights
+            output_kernel, rows.y, recipe, size, output_rng, weights
         )
         rngs = rng.spawn(2)
         learning = rng.spawn(1)[0]
         X, kernel = self._learn(rows, kernel, learning)
-        recipe = _by_default(self.sketch, self.size, X.shape[0])
+        recipe = _outputs.default_sketch(self.sketch, self.size, X.shape[0])
         self.kernel_ = resolve(X, kernel, None, rngs[0], weights)
         self.sketch_ = draw(X, self.kernel_, recipe, self.size, rngs[1])
         return X
@@ -522,9 +503,10 @@ class InputOutputKernelRegressor(
     ) -> TrainingOutputs:
         """Project h and the outputs on principal directions of the predictions."""
         with self._stage("outputs: reduced rank"):
-            outputs, features = outputs.whitened()
-            if features is not None:
-                self.coef_ = self.coef_ @ features
+            is_combination = outputs.whitening is None
+            outputs = outputs.whitened()
+            if is_combination:
+                self.coef_ = self.coef_ @ outputs.encoded.features
             total: Any = 0.0
             for start, h in _values(sketch_map, X, self.coef_):
                 w = 1.0 if weights is None else weights[start : start + len(h), None]

@@ -68,8 +68,7 @@ from nbsketch.fitting.sketched import (
     SketchedData,
     check_inputs,
     draw_map,
-    is_auto,
-    is_learnable,
+    learns_scales,
     prepare_inputs,
 )
 from nbsketch.gram import SymmetricGram
@@ -128,7 +127,7 @@ def sketched_method(problem: Problem) -> Method:
     # A larger sketch of columns has no more features.
     if rule is None or method.sample or method.data.sketch_map.is_columns:
         return method
-    data, alpha = _grown(problem, method.data, rule)
+    data, alpha = _grown(method, rule)
     return replace(method, data=data, path_alpha=alpha)
 
 
@@ -175,32 +174,25 @@ def _method_within_time(problem: Problem) -> Method:
 
 def _grown_within_time(problem: Problem, data: SketchedData) -> Method:
     """Return the method on the largest sketch for which there is time."""
-    data = first_sketch(data, seconds_left())
-    data, alpha = _grown(problem, data, growth(problem.rows.shape[0], seconds_left()))
+    first = select_method(problem, first_sketch(data, seconds_left()))
+    data, alpha = _grown(first, growth(problem.rows.shape[0], seconds_left()))
     return replace(select_method(problem, data), path_alpha=alpha)
 
 
-def _grown(
-    problem: Problem, data: SketchedData, rule: sizes.AutoSize
-) -> tuple[SketchedData, float]:
+def _grown(method: Method, rule: sizes.AutoSize) -> tuple[SketchedData, float]:
     """Return the sketch of least held-out loss, and the penalty of that loss."""
-    objective = problem.objective
-    seed = int(data.rng.integers(2**32))  # the same rows are held out for each size
+    alpha = method.problem.plan.alpha
+    # The same rows are held out for each size.
+    seed = int(method.data.rng.integers(2**32))
     chosen = []
 
     def score(design: Design) -> float:
-        path = objective.errors_left_out(
-            design, problem.plan.alpha, random_generator(seed)
-        )
+        path = method.objective.errors_left_out(design, alpha, random_generator(seed))
         chosen.append(path.best)
         return float(path.errors.min())
 
-    with (
-        nullcontext()
-        if objective.is_closed_form and not problem.plan.stochastic
-        else one_thread()
-    ):
-        data, best = grow(rule, data, score)
+    with method.threads():
+        data, best = grow(rule, method.data, score)
     return data, chosen[best]
 
 
@@ -669,18 +661,18 @@ class FitPlan(NamedTuple):
 def plan_fit(problem: Problem) -> FitPlan:
     """Return what a fit of this problem will do without a limit of time."""
     plan = problem.plan
-    learnable = plan.bandwidth is None and is_learnable(plan.kernel, problem.rows)
-    if is_auto(plan.bandwidth) or learnable:  # the sketch is not drawn by length scales
+    if learns_scales(plan, problem.rows):  # no part in the choice of the method
         problem = problem._replace(plan=replace(plan, bandwidth="median"))
-    data = sketch_rows(problem)
-    method = select_method(problem, data)
-    description = (type(method).__doc__ or "").partition(".")[0]
-    rule = "given" if plan.alpha is not None else _rule_of_penalty(method)
-    size, n = data.sketch.shape
-    return FitPlan(type(method).__name__, description, size, n, rule)
+    method = select_method(problem, sketch_rows(problem))
+    kind = type(method)
+    description = str(kind.__doc__).partition(".")[0]
+    rule = _rule_of_penalty(method)
+    return FitPlan(kind.__name__, description, *method.data.sketch.shape, rule)
 
 
 def _rule_of_penalty(method: Method) -> str:
+    if method.problem.plan.alpha is not None:
+        return "given"
     if method.sample is not None:
         return "validation on a sample of the rows"
     if method.objective.folds is not None:

@@ -140,6 +140,13 @@ def check_inputs(X: Any, plan: Plan) -> None:
         )
 
 
+def learns_scales(plan: Plan, X: Any) -> bool:
+    """Return whether length scales are learned, as asked for or by default."""
+    bandwidth = plan.bandwidth
+    by_default = bandwidth is None and is_learnable(plan.kernel, X)
+    return is_auto(bandwidth) or by_default
+
+
 def prepare_inputs(
     X: Any, plan: Plan, target: TuningTarget, size: int, rng: np.random.Generator
 ) -> Inputs:
@@ -152,7 +159,7 @@ def prepare_inputs(
     kernel = plan.kernel
     bandwidth = plan.bandwidth
     columns = plan.preprocessing
-    if is_auto(bandwidth) or (bandwidth is None and is_learnable(kernel, X)):
+    if learns_scales(plan, X):
         if X.shape[0] >= _LEAST_ROWS:
             # Length scales replace standardization: None means features without ranks.
             return learn_inputs(X, target, kernel, size, rng, columns or "standard")

@@ -1,7 +1,5 @@
 r"""Exact Shapley values of kernel expansions: what each feature adds to f(x).
 
-At the end marginal effects: slopes of f, and their means with standard errors.
-
 .. math:: f(x) = \sum_i \beta_i \prod_j k_j(x_j, l_{ij}) + b, \qquad
           v_x(S) = \sum_i \beta_i \prod_{j \in S} k_j(x_j, l_{ij})
                    \prod_{j \notin S} m_{ij} + b
@@ -20,6 +18,8 @@ landmarks, where the definition takes :math:`2^q` coalitions.
 Other kernels and tables have no such form. Their values are means over permutations of
 the features, in both directions (shap's permutation explainer), with absent features
 from whole background rows.
+
+Marginal effects are slopes of f, and their means with posterior standard deviations.
 """
 
 from __future__ import annotations
@@ -40,7 +40,13 @@ from nbsketch._expansion import compiled_form, expansion_of
 from nbsketch._jit.shapley import mean_factors, shapley_of_products
 from nbsketch.estimators._base import KernelExpansion
 from nbsketch.estimators.posterior import std_of_sum
-from nbsketch.rows.inputs import check_in_memory, is_dask, new_rows, row_by_row
+from nbsketch.rows.inputs import (
+    check_in_memory,
+    is_dask,
+    is_pairwise,
+    new_rows,
+    row_by_row,
+)
 from nbsketch.rows.transform import transform_rows
 from nbsketch.tabular._model import TabularModel
 
@@ -186,7 +192,7 @@ def marginal_effects(model: KernelExpansion, X: Any) -> MarginalEffects:
 
     The effect of column j at a row is :math:`\partial f / \partial x_j`, by central
     differences of a thousandth of the column's standard deviation. For a column of two
-    values in X it is the difference of f between these values.
+    values in more than two rows it is the difference of f between these values.
 
     With the posterior of `SketchedKernelRegressor.fit_posterior`, the standard
     deviation of the mean effect is that of the Gaussian process: with v the weights of
@@ -233,15 +239,21 @@ def marginal_effects(model: KernelExpansion, X: Any) -> MarginalEffects:
     ([3.0, 2.0], [True, True])
     """
     _check_dense(model)
+    if is_pairwise(model.kernel):
+        raise TypeError("`model` must have a kernel of rows, got kernel values")
     check_in_memory("X", X, "marginal effects")
     rows = np.array(new_rows(model, X), dtype=np.float64)
-    columns = [_Contrast.of(model, rows, j) for j in range(rows.shape[1])]
-    effects = np.stack([c.slopes(model) for c in columns], axis=1)
-    std = None
-    if hasattr(model, "posterior_"):
-        std = np.array([c.std(model) for c in columns])
-        std = std[:, 0] if model.coef_.ndim == 1 else std
-    return MarginalEffects(effects, effects.mean(axis=0), std)
+    slopes = []
+    deviations = []
+    for j in range(rows.shape[1]):
+        contrast = _Contrast.of(model, rows, j)
+        slopes.append(contrast.slopes(model))
+        if hasattr(model, "posterior_"):
+            deviations.append(contrast.std(model))
+    effects = np.stack(slopes, axis=1)
+    average = effects.mean(axis=0)
+    std = np.reshape(deviations, average.shape) if deviations else None
+    return MarginalEffects(effects, average, std)
 
 
 class _Contrast(NamedTuple):
@@ -253,17 +265,16 @@ class _Contrast(NamedTuple):
     @classmethod
     def of(cls, model: Any, rows: NDArray, j: int) -> _Contrast:
         """Return the contrast of column j: between its two values, or a slope."""
-        low = rows.copy()
-        high = rows.copy()
+        n = len(rows)
+        points = np.vstack([rows, rows])
         values = np.unique(rows[:, j])
-        if len(values) == 2:
-            low[:, j], high[:, j] = values
-            return cls(np.vstack([low, high]), 1.0)
+        if len(values) == 2 < n:
+            points[:, j] = np.repeat(values, n)
+            return cls(points, 1.0)
         _check_slope(model, j)
         half = _STEP * float(rows[:, j].std() or np.abs(values[0]) or 1.0)
-        low[:, j] -= half
-        high[:, j] += half
-        return cls(np.vstack([low, high]), 2 * half)
+        points[:, j] += np.repeat([-half, half], n)
+        return cls(points, 2 * half)
 
     def slopes(self, model: Any) -> NDArray:
         """Return the effect at each row, (n,) or (n, d)."""

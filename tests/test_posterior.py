@@ -329,3 +329,16 @@ def test_effects_of_several_outputs_and_of_what_has_none():
     assert_allclose(named.average, plain.average)
     with pytest.raises(TypeError, match="`model` must be a sketched kernel"):
         marginal_effects(TabularKernelRegressor().fit(X, Y), X)
+
+
+def test_two_rows_have_slopes_and_kernel_values_have_none():
+    model = SketchedKernelRegressor(GaussianKernel(1.5), size=30, random_state=0)
+    model.fit(X, Y)
+    found = marginal_effects(model, NEW[:2])  # no column is one of two values
+    assert_allclose(
+        found.effects, marginal_effects(model, NEW[:9]).effects[:2], rtol=1e-4
+    )
+    values = SketchedKernelRegressor("precomputed", alpha=1e-3)
+    values.fit(GaussianKernel(1.5)(X), Y)
+    with pytest.raises(TypeError, match="kernel of rows"):
+        marginal_effects(values, GaussianKernel(1.5)(X))

@@ -308,7 +308,7 @@ def plot_quantiles(
     return QuantileDisplay.from_estimator(model, X, y, feature=feature, ax=ax).ax_
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class QuantileDisplay:
     """Quantiles against a feature, as scikit-learn's Display classes.
 
@@ -342,11 +342,18 @@ class QuantileDisplay:
     ['0.1 to 0.9']
     """
 
-    x: NDArray
-    quantiles: NDArray
+    x: Any
+    quantiles: Any
     levels: Sequence[float]
-    y: NDArray | None = None
+    y: Any = None
     xlabel: str = "feature"
+
+    def __post_init__(self) -> None:
+        n = len(self.x)
+        self.x = _array("x", self.x, n)
+        self.quantiles = _array("quantiles", self.quantiles, n, len(self.levels))
+        if self.y is not None:
+            self.y = _array("y", self.y, n)
 
     @classmethod
     def from_estimator(
@@ -355,8 +362,7 @@ class QuantileDisplay:
         """Draw the quantiles of a fitted model: see `plot_quantiles`."""
         x = np.asarray(X)[:, feature]
         label = f"feature {feature}"
-        display = cls(x, model.predict(X), model.quantiles, _targets(y), label)
-        return display.plot(ax=ax)
+        return cls(x, model.predict(X), model.quantiles, y, label).plot(ax=ax)
 
     @classmethod
     def from_predictions(
@@ -369,8 +375,7 @@ class QuantileDisplay:
         ax: Any = None,
     ) -> Self:
         """Draw given quantiles, of shape (n, k), against x."""
-        display = cls(np.asarray(x), np.asarray(quantiles), levels, _targets(y))
-        return display.plot(ax=ax)
+        return cls(x, quantiles, levels, y).plot(ax=ax)
 
     def plot(self, *, ax: Any = None) -> Self:
         """Draw on `ax`, by default on the axes of a new figure."""
@@ -380,8 +385,7 @@ class QuantileDisplay:
         levels = self.levels
         ax = axes_or_new(ax)
         if self.y is not None:
-            points = {"color": GRAY, "markersize": 2, "alpha": 0.6, "label": "target"}
-            ax.plot(self.x, self.y, ".", **points)
+            ax.plot(self.x, self.y, ".", color=GRAY, ms=2, alpha=0.6, label="target")
         for low in range(len(levels) // 2):
             high = len(levels) - 1 - low
             ax.fill_between(
@@ -395,8 +399,12 @@ class QuantileDisplay:
         return self
 
 
-def _targets(y: Any) -> NDArray | None:
-    return None if y is None else np.asarray(y)
+def _array(name: str, values: Any, *shape: int) -> NDArray:
+    """Return values as an array; raise a ValueError unless they have this shape."""
+    array = np.asarray(values)
+    if array.shape != shape:
+        raise ValueError(f"`{name}` must have shape {shape}, got {array.shape}")
+    return array
 
 
 def plot_intervals(
@@ -447,7 +455,7 @@ def plot_intervals(
     return IntervalDisplay.from_estimator(model, X, y, coverage=coverage, ax=ax).ax_
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class IntervalDisplay:
     """Prediction intervals and targets, as scikit-learn's Display classes.
 
@@ -476,9 +484,14 @@ class IntervalDisplay:
     'Empirical coverage 100.0% (nominal 90%)'
     """
 
-    y: NDArray
-    intervals: NDArray
+    y: Any
+    intervals: Any
     coverage: float
+
+    def __post_init__(self) -> None:
+        n = len(self.y)
+        self.y = _array("y", self.y, n)
+        self.intervals = _array("intervals", self.intervals, n, 2)
 
     @classmethod
     def from_estimator(
@@ -493,7 +506,7 @@ class IntervalDisplay:
         cls, y: ArrayLike, intervals: ArrayLike, *, coverage: float, ax: Any = None
     ) -> Self:
         """Draw given intervals, of shape (n, 2)."""
-        return cls(np.asarray(y), np.asarray(intervals), coverage).plot(ax=ax)
+        return cls(y, intervals, coverage).plot(ax=ax)
 
     def plot(self, *, ax: Any = None) -> Self:
         """Draw on `ax`, by default on the axes of a new figure."""
@@ -509,8 +522,7 @@ class IntervalDisplay:
         for mask, color, name in ((True, "k", "inside"), (False, ORANGE, "outside")):
             chosen = inside[shown] == mask
             ax.plot(place[chosen], y[shown][chosen], ".", color=color, ms=5, label=name)
-        nominal = f"(nominal {self.coverage:.0%})"
-        title = f"Empirical coverage {inside.mean():.1%} {nominal}"
+        title = f"Empirical coverage {inside.mean():.1%} (nominal {self.coverage:.0%})"
         xlabel = "rows by center of their interval"
         self.ax_ = finish(ax, xlabel=xlabel, ylabel="target", title=title)
         return self

@@ -135,6 +135,16 @@ def test_displays_keep_what_they_draw_and_draw_it_again(quantiles, ax):
     pyplot.close(first.figure)
 
 
+def test_displays_name_what_has_another_shape():
+    with pytest.raises(ValueError, match="`intervals` must have shape"):
+        plots.IntervalDisplay.from_predictions(Y, Y, coverage=0.8)
+    draw = plots.QuantileDisplay.from_predictions
+    with pytest.raises(ValueError, match="`quantiles` must have shape"):
+        draw(Y, X, [0.1, 0.9])
+    with pytest.raises(ValueError, match="`y` must have shape"):
+        draw(Y[:2], np.eye(2), [0.1, 0.9], Y)
+
+
 def test_without_axes_a_new_figure(quantiles):
     from matplotlib import pyplot
 

@@ -129,8 +129,8 @@ def _sum_squares(
                 if freedom.shape[2] > 1:
                     freedom = freedom[:, :, place]
                 residual /= np.maximum(freedom, _LEAST_FREEDOM)
-                unknown = freedom < _LEAST_FREEDOM  # the mean predicts these
-                np.copyto(residual, Y[part, None, :], where=unknown)
+                # The mean predicts the rows without any.
+                np.copyto(residual, Y[part, None, :], where=freedom < _LEAST_FREEDOM)
             total[group] += weights[part] @ np.square(residual).sum(axis=2)
     return (total,)
 

@@ -164,10 +164,8 @@ def _of_frame(frame: nw.DataFrame[Any], categories: Collection[int]) -> list[Val
         else:
             blocks.setdefault(dtype, []).append(j)
     for dtype, block in blocks.items():
-        is_run = block[-1] - block[0] == len(block) - 1  # of which pandas has a view
-        where: Any = slice(block[0], block[-1] + 1) if is_run else block
         is_numpy = isinstance(dtype, np.dtype)  # narwhals would look for gaps
-        part = frame.to_native().iloc[:, where] if is_numpy else frame[:, where]
+        part = frame.to_native().iloc[:, block] if is_numpy else frame[:, block]
         data = _numbers(part.to_numpy(), _precision(dtype))
         for j, column in zip(block, data.T, strict=True):
             out[j] = Values("numbers", column)
@@ -180,18 +178,15 @@ def _types(frame: nw.DataFrame[Any]) -> list[Any]:
     Other types of pandas are looked up once each: for one row of 6000 columns `schema`
     alone takes 40 ms.
     """
-    if not frame.implementation.is_pandas_like():
+    if not frame.implementation.is_pandas():
         return list(frame.schema.values())
     native = list(frame.to_native().dtypes)
-    types = {
-        dtype: dtype if _is_number(dtype) else frame[:, j].dtype
-        for dtype, j in {dtype: j for j, dtype in enumerate(native)}.items()
-    }
+    types = dict.fromkeys(native)
+    for j, dtype in enumerate(native):
+        if types[dtype] is None:
+            is_number = isinstance(dtype, np.dtype) and dtype.kind in "biuf"
+            types[dtype] = dtype if is_number else frame[:, j].dtype
     return [types[dtype] for dtype in native]
-
-
-def _is_number(dtype: Any) -> bool:
-    return isinstance(dtype, np.dtype) and dtype.kind in "biuf"
 
 
 def _of_series(column: Series[Any], as_categories: bool) -> Values:

@@ -66,7 +66,7 @@ LONGEST_FILE = 4600  # tokens of code
 # What the package has at most. A commit that raises the number of files or of tokens of
 # code says why; the others only fall.
 MOST_FILES = 196
-MOST_TOKENS = 286_600
+MOST_TOKENS = 286_650
 MOST_PACKED = 12  # assignments `a, b = x, y`
 MOST_PACKED_CONSTANTS = 0  # those outside functions
 MOST_SCATTERED = 59  # constants between functions and classes
@@ -122,12 +122,16 @@ class Imports(ast.NodeVisitor):
 
 
 SOURCES = {name: path.read_text("utf-8") for name, path in FILES.items()}
-IMPORTS = {name: Imports(source) for name, source in SOURCES.items()}
+
+
+@functools.cache
+def imports_of(module):
+    return Imports(SOURCES[module])
 
 
 def packages_of(module):
     """Return the top-level packages that a module imports, and whether lazily."""
-    return [(name.split(".")[0], lazy) for name, _, lazy in IMPORTS[module].found]
+    return [(name.split(".")[0], lazy) for name, _, lazy in imports_of(module).found]
 
 
 def own_modules(imports):
@@ -141,7 +145,7 @@ def own_modules(imports):
 
 
 def own_imports(module):
-    return own_modules(IMPORTS[module])
+    return own_modules(imports_of(module))
 
 
 def floor(module):
@@ -357,7 +361,7 @@ def test_scikit_learn_is_above_the_core():
 
 
 def test_imports_are_absolute():
-    assert [module for module in FILES if IMPORTS[module].relative] == []
+    assert [module for module in FILES if imports_of(module).relative] == []
 
 
 def test_importing_the_package_is_light(run_python):

@@ -13,6 +13,7 @@ from nbsketch.fitting.objectives import ScalarObjective
 from nbsketch.rows.outliers import (
     RobustPath,
     _beyond_gap,
+    _is_population,
     _limit,
     _power,
     deviations,
@@ -490,5 +491,7 @@ def test_more_than_a_third_far_away_is_a_population(share):
     residuals = np.random.default_rng(0).normal(size=1000)
     count = round(1000 * share)
     residuals[:count] += np.where(np.arange(count) % 2, 500.0, -500.0)
-    beyond = _beyond_gap(np.abs(residuals), residuals, residuals, residuals)
-    assert np.count_nonzero(beyond) == (count if share == 0.3 else 0)
+    beyond = _beyond_gap(np.abs(residuals))
+    assert np.count_nonzero(beyond) == count
+    is_population = _is_population(beyond, residuals, residuals, residuals)
+    assert is_population == (share == 0.4)

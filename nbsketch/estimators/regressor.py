@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any, Literal, Self, overload
 
 import numpy as np
+import scipy.linalg
 from numpy.typing import ArrayLike, NDArray
 
 from nbsketch._machine.memory import fits
@@ -29,6 +30,7 @@ from nbsketch.rows.outliers import (
 )
 from nbsketch.rows.partitions import PartitionedRows
 from nbsketch.rows.transform import transform_rows
+from nbsketch.solvers._linear.cholesky import raised_cholesky, solve_positive_upper
 
 # Rows that tell gross errors if they have to be brought here or memory is short.
 _FEWER_ROWS = 400
@@ -253,8 +255,8 @@ class SketchedKernelRegressor(
             mask &= far_outside(Y[drawn], mask)
         suspects = drawn[mask]
         if len(suspects):
-            kept = np.arange(len(Y)) if problem.kept is None else problem.kept
-            self.suspects_ = np.sort(kept[suspects])
+            kept = problem.kept
+            self.suspects_ = np.sort(suspects if kept is None else kept[suspects])
             reason = "the square loss leaves none out"
             told = outlier_warning(len(suspects), len(drawn), reason)
             warnings.warn(told, stacklevel=4)
@@ -263,8 +265,10 @@ class SketchedKernelRegressor(
         """Return left-out residuals of the exact machine."""
         K = self.kernel_(rows, rows).astype(np.float64)
         shift = max(n * self.alpha_, _LEAST_SHIFT * float(np.trace(K)))
-        inverse = np.linalg.pinv(K + shift * np.eye(len(K)), hermitian=True)
-        return inverse @ (Y - self.intercept_) / inverse.diagonal()[:, None]
+        upper, _ = raised_cholesky(K, shift)
+        dual = solve_positive_upper(upper, Y - self.intercept_)
+        inverse, _ = scipy.linalg.lapack.dpotri(upper, overwrite_c=1)
+        return dual / inverse.diagonal()[:, None]
 
     def _publish(
         self, problem: Problem, data: SketchedData, solution: FeatureSolution

@@ -222,9 +222,12 @@ def suspect_targets(
     logs = np.log(np.clip(sizes, *_SIZES))
     local = logs - robust_residuals(ridge, logs)
     sizes /= np.exp(np.maximum(local - medians(local, weights), 0.0))
-    plain = ridge.residuals(Y) if left_out is None else left_out()
-    columns = zip(sizes.T, residuals.T, plain.T, Y.T, strict=True)
-    return np.any([_beyond_gap(*column) for column in columns], axis=0), residuals
+    beyond = np.stack([_beyond_gap(column) for column in sizes.T], axis=1)
+    if beyond.any():
+        plain = ridge.residuals(Y) if left_out is None else left_out()
+        columns = zip(beyond.T, residuals.T, plain.T, Y.T, strict=True)
+        beyond[:, [_is_population(*column) for column in columns]] = False
+    return np.any(beyond, axis=1), residuals
 
 
 def is_noise_free(residuals: NDArray, targets: NDArray) -> bool:
@@ -351,23 +354,26 @@ def _pull(sizes: NDArray, end: float) -> NDArray:
     return np.clip(sizes, -_CUT, _CUT) * share
 
 
-def _beyond_gap(
-    sizes: NDArray, residuals: NDArray, plain: NDArray, targets: NDArray
-) -> NDArray:
-    """Return a mask of the sizes beyond a gap; of none that may be a population."""
+def _beyond_gap(sizes: NDArray) -> NDArray:
+    """Return a mask of the sizes beyond a gap."""
     scale = max(NORMAL * float(np.median(sizes)), 1e-300)
-    beyond = sizes > scale * _limit(sizes / scale)
-    if not beyond.any():
-        return beyond
+    return sizes > scale * _limit(sizes / scale)
+
+
+def _is_population(
+    beyond: NDArray, residuals: NDArray, plain: NDArray, targets: NDArray
+) -> bool:
+    """Return whether the targets beyond a gap may be a population."""
     share = beyond.mean()
     values, counts = np.unique(targets[~beyond], return_counts=True)
     ends = np.isin(values, [targets.min(), targets.max()])
-    is_population = share > _MOST_BEYOND
-    is_population |= counts[ends].max(initial=0) > _MOST_EQUAL * len(targets)
     learned = residuals - plain
     learned -= np.median(learned[~beyond])
-    is_population |= _skill(residuals[beyond], learned[beyond]) > _LEARNED + share
-    return beyond & ~is_population
+    return bool(
+        share > _MOST_BEYOND
+        or counts[ends].max(initial=0) > _MOST_EQUAL * len(targets)
+        or _skill(residuals[beyond], learned[beyond]) > _LEARNED + share
+    )
 
 
 def _skill(residuals: NDArray, learned: NDArray) -> float:

@@ -394,6 +394,8 @@ def trim(
     targets = rows.Y[rows.kept]
     weights = None if rows.weights is None else rows.weights[rows.kept]
     for limit in (OUT, _IN, _IN):
+        if limit == _IN:
+            point = Descents(rows, family, rng, budget).learn_briefly(point)
         residuals, fitted = _residuals(rows, candidates, point, family, rng)
         usual = inliers(residuals, targets, limit, ~fitted, weights)
         sizes = np.linalg.norm(residuals[usual & ~fitted], axis=1)
@@ -401,7 +403,6 @@ def trim(
         rows = rows.keep(candidates.kept[usual], cut)
         if limit == OUT:
             point = isotropic_start(rows, family, rng)
-        point = Descents(rows, family, rng, budget).learn_briefly(point)
     spread = np.sqrt(rows.Y[rows.kept].var(axis=0).mean())
     return rows.kept, cut / spread if min(cut, spread) > 0 else np.inf
 

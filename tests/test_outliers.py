@@ -486,6 +486,31 @@ def test_errors_are_beyond_twice_the_lower_end_of_the_widest_gap():
     assert _limit(sizes[:290]) == np.inf
 
 
+def test_left_out_residuals_of_the_exact_machine_are_those_of_refits():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(40, 2))
+    y = 100.0 + np.sin(X[:, 0]) + 0.1 * rng.normal(size=40)
+    model = nbsketch.SketchedKernelRegressor(alpha=1e-3, bandwidth=1.0).fit(X, y)
+    K = model.kernel_(X, X)
+    expected = []
+    for i in range(40):
+        kept = np.arange(40) != i
+        system = K[np.ix_(kept, kept)] + 40 * 1e-3 * np.eye(39)
+        dual = np.linalg.solve(system, y[kept] - model.intercept_)
+        expected.append(y[i] - model.intercept_ - K[i, kept] @ dual)
+    assert_allclose(model._left_out(X, y[:, None], 40)[:, 0], expected, rtol=1e-9)
+
+
+def test_targets_within_the_gap_need_no_fit_to_all_rows():
+    def refused():
+        raise AssertionError("no residual is beyond a gap")
+
+    X = np.random.default_rng(0).normal(size=(300, 2))
+    y = np.random.default_rng(1).standard_t(3, size=(300, 1))  # beyond the first limit
+    suspects, _ = suspect_targets(nbsketch.GaussianKernel(1.0), X, y, refused)
+    assert not suspects.any()
+
+
 @pytest.mark.parametrize("share", [0.3, 0.4])
 def test_more_than_a_third_far_away_is_a_population(share):
     residuals = np.random.default_rng(0).normal(size=1000)

@@ -807,3 +807,47 @@ def test_columns_that_are_cut_are_fitted(cut):
     assert model.score(X, x) > 0.7
     others = pd.DataFrame({"bins": cut(x, 7)})  # levels that no training row has
     assert np.isfinite(model.predict(others)).all()
+
+
+def mixed_frame():
+    """Return a frame of pandas with columns of all kinds, and gaps in most of them."""
+    rng = np.random.default_rng(0)
+    n = 40
+    gap = rng.random(n) < 0.2
+    words = rng.choice(["red", "green", "1", "01"], n)
+    number = rng.normal(size=n)
+    days = pd.Timestamp("2024-01-31") + pd.to_timedelta(rng.integers(0, 900, n), "h")
+    words_with_gaps = [None if g else w for g, w in zip(gap, words, strict=True)]
+    return pd.DataFrame(
+        {
+            "float64": np.where(gap, np.nan, number),
+            "float32": number.astype(np.float32) / 3,
+            "int64": rng.integers(-(2**60), 2**60, n),
+            "int8": rng.integers(-100, 100, n).astype(np.int8),
+            "bool": number > 0,
+            "Int64": pd.array(np.where(gap, None, rng.integers(0, 9, n)), "Int64"),
+            "boolean": pd.array(np.where(gap, None, number > 0), "boolean"),
+            "str": pd.Series(words_with_gaps, dtype="str"),
+            "string": pd.Series(words_with_gaps, dtype="string"),
+            "object": pd.Series(words_with_gaps, dtype=object),
+            "objects of numbers": pd.Series([*number[1:], None], dtype=object),
+            "flags": pd.Series([*(number > 0)], dtype=object),
+            "category": pd.Categorical(words_with_gaps),
+            "ordered": pd.Categorical(words, ["01", "red", "1", "green"], ordered=True),
+            "day": days.to_series().where(~gap).to_numpy(),
+            "zone": days.tz_localize("Europe/Rome", ambiguous=True),
+            "day of objects": pd.Series([*days], dtype=object),
+            "span": pd.to_timedelta(rng.integers(0, 9, n), "D"),
+        }
+    )
+
+
+@pytest.mark.parametrize("count", [1, 5])
+def test_few_rows_of_a_frame_are_read_as_they_are_among_many(count):
+    frame = mixed_frame()
+    y = np.random.default_rng(1).normal(size=len(frame))
+    columns, _ = fit_columns(frame, y)
+    every = columns.transform(frame)
+    parts = [frame[k : k + count] for k in range(0, len(frame), count)]
+    few = [columns.transform(part) for part in parts]
+    assert_array_equal(np.concatenate(few), every)

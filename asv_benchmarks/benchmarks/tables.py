@@ -47,3 +47,6 @@ class Fits:
 
     def time_predict(self, task, rows):
         self.model.predict(self.X)
+
+    def time_predict_one_row(self, task, rows):
+        self.model.predict(self.X[:1])

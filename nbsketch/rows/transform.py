@@ -120,9 +120,10 @@ class InputScaler:
         for j, feature in enumerate(self.plain):
             column = X[:, feature].astype(np.float64)
             out[:, j] = (column - self.center[j]) / self.width[j]
+        steps = np.linspace(0, 1, len(self.quantiles))
         for k, feature in enumerate(self.ranked):
             j = len(self.plain) + k
-            scores = _scores(X[:, feature], self.quantiles[:, k])
+            scores = _scores(X[:, feature], self.quantiles[:, k], steps)
             out[:, j] = (scores - self.center[j]) / self.width[j]
         return out
 
@@ -196,7 +197,9 @@ def fit_scaler(
     q = len(chosen)
     every = np.arange(q)
     quantiles = _quantiles(rows, np.linspace(0, 1, min(len(rows), _KNOTS)), w)
-    scores = np.column_stack([_scores(rows[:, k], quantiles[:, k]) for k in every])
+    steps = np.linspace(0, 1, len(quantiles))
+    pairs = zip(rows.T, quantiles.T, strict=True)
+    scores = np.column_stack([_scores(*pair, steps) for pair in pairs])
     plain = every[:0] if preprocessing == "rank" else every
     ranked = every[:0] if preprocessing == "standard" else every
     if preprocessing == "both":
@@ -230,9 +233,8 @@ def _rarity(values: NDArray, weights: NDArray | None) -> float:
     return float(np.sqrt((total - counts.max()) / (total - counts.min())))
 
 
-def _scores(values: NDArray, quantiles: NDArray) -> NDArray:
+def _scores(values: NDArray, quantiles: NDArray, steps: NDArray) -> NDArray:
     """Return ranks between 0 and 1; equal quantiles have their mean rank."""
-    steps = np.linspace(0, 1, len(quantiles))
     low = np.interp(values, quantiles, steps)
     if (quantiles[1:] > quantiles[:-1]).all():
         return low

@@ -304,8 +304,8 @@ class TabularModel(SaveMixin, CallbackSupportMixin, BaseEstimator):
 
     def _points(self, X: Any) -> Points:
         """Return new rows, encoded and preprocessed."""
-        check_is_fitted(self)
-        return self.machine_.prepare(self._encoded(X))
+        encoded = self._encoded(X)
+        return self.machine_.prepare(encoded)
 
     def _encoded(self, X: Any) -> NDArray:
         """Return new rows, encoded."""

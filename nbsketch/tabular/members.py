@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Annotated
 
 import numpy as np
@@ -9,7 +10,7 @@ from numpy.typing import NDArray
 
 from nbsketch._report.fields import array, check_fields, positive, stored
 from nbsketch._report.validation import check_choice
-from nbsketch.kernels import LEARNABLE
+from nbsketch.kernels import LEARNABLE, StationaryKernel
 from nbsketch.tabular.problem import Member, Points
 from nbsketch.tabular.scales import Scales, kernel_of
 from nbsketch.tabular.trees import Tree, fit_tree
@@ -51,10 +52,14 @@ class Leaves(Member):
                 f"`tree` must split {len(self.scales)} columns, got more of them"
             )
 
+    @cached_property
+    def kernel(self) -> StationaryKernel:
+        """The kernel with its length scales."""
+        return kernel_of(self.family, self.scales)
+
     def predict(self, points: Points) -> NDArray:
         """Return the values (m, d) at some points."""
-        kernel = kernel_of(self.family, self.scales)
-        return self.tree.predict(kernel, points.training, points.rows)
+        return self.tree.predict(self.kernel, points.training, points.rows)
 
     def n_numbers(self) -> int:
         """Return the number of coefficients and of places of rows in the tree."""

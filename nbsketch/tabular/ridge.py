@@ -10,6 +10,7 @@ identity. Kernel values are made block by block: nothing of size n x s is stored
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cached_property
 from typing import Annotated
 
 import numpy as np
@@ -71,13 +72,18 @@ class LandmarkFunction(Member):
     coef: Annotated[NDArray, array("_s d")]
     intercept: Annotated[NDArray, array("d")]
 
+    @cached_property
+    def form(self) -> CompiledForm:
+        """The compiled form of the kernel."""
+        return form_of(SMOOTH, self.scales)
+
     def predict(self, points: Points) -> NDArray:
         """Return the values (m, d) at some points."""
         return self.values(points.rows)
 
     def values(self, rows: NDArray) -> NDArray:
         """Return the values (m, d) at preprocessed rows (m, p)."""
-        values = KernelValues(form_of(SMOOTH, self.scales), rows, self.landmarks)
+        values = KernelValues(self.form, rows, self.landmarks)
         return values.mv(self.coef) + self.intercept
 
     def n_numbers(self) -> int:

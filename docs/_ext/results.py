@@ -11,7 +11,8 @@ Each line of the body is a column: its heading and a format of the fields of a r
 Empty fields are omitted, with brackets and signs around them. ``:where:`` keeps rows
 with the given values (``size=100, method=ridge``). ``:across: set`` repeats the last
 column for every value of a field, which is its heading. ``:figure:`` draws the figure
-of the experiment below the table; without a body there is only the figure. Files
+of the experiment below the table; without a body there is only the figure.
+``:columns: NAME`` takes the body of an earlier table of the page. Files
 paper_NAME.csv have published figures, which no command has measured.
 """
 
@@ -81,12 +82,18 @@ class Results(Directive):
         "across": directives.unchanged,
         "figure": directives.flag,
         "command": directives.unchanged,
+        "columns": directives.unchanged,
     }
 
     def run(self):
         """Return the table, the figure and a sentence about the measurement."""
         name = self.arguments[0]
-        self.state.document.settings.env.note_dependency(str(RESULTS / f"{name}.csv"))
+        env = self.state.document.settings.env
+        env.note_dependency(str(RESULTS / f"{name}.csv"))
+        bodies = env.temp_data.setdefault("results", {})
+        if "columns" in self.options:
+            self.content = bodies[self.options["columns"]]
+        bodies.setdefault(name, self.content)
         rows = [row for row in table_of(name) if self._is_wanted(row)]
         text = []
         if self.content:

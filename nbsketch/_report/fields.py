@@ -9,8 +9,6 @@ A class made by `stored` checks its fields in its constructor, by the rules in t
 annotations, and may be part of a model file.
 """
 
-from __future__ import annotations
-
 import typing
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field

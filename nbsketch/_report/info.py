@@ -1,7 +1,5 @@
 """Versions, processor, threads, vector width and cache folder."""
 
-from __future__ import annotations
-
 import platform
 from importlib import metadata
 from pathlib import Path

@@ -4,8 +4,6 @@ A fit that has a callback or is verbose opens a `Watch`. Every computation insid
 that takes long reports to the watch of its thread, so nothing has to be passed down.
 """
 
-from __future__ import annotations
-
 import math
 import sys
 import time

@@ -3,8 +3,6 @@
 Of values that are no finite numbers it says where they are, and what to do.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields

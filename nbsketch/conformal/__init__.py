@@ -1,7 +1,5 @@
 """Prediction intervals and sets whose coverage is guaranteed, for any estimator."""
 
-from __future__ import annotations
-
 import warnings
 from abc import ABC, abstractmethod
 from dataclasses import field

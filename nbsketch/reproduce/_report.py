@@ -20,7 +20,7 @@ import nbsketch
 from nbsketch._report import info
 
 Row = dict[str, Any]
-Rows = Sequence[Row]
+Rows = list[Row]
 T = TypeVar("T")
 _FOLDERS = {"--out", "--data-home"}
 _VERSIONS = ("nbsketch", "python", "numba", "numpy", "scipy", "scikit-learn")
@@ -54,7 +54,7 @@ def write_csv(rows: Rows, path: Path, mode: str = "w") -> None:
         writer.writerows(rows)
 
 
-def read_csv(path: Path) -> list[Row]:
+def read_csv(path: Path) -> Rows:
     """Return the rows of a CSV file, numbers as numbers, empty cells as None.
 
     Commits are text, also those that could be numbers, such as 6344e40.
@@ -139,15 +139,15 @@ def timed(function: Callable[..., T], *arguments: Any) -> tuple[T, float]:
     return result, time.process_time() - start
 
 
-def groups(rows: Rows, *names: str) -> dict[tuple[Any, ...], list[Row]]:
+def groups(rows: Rows, *names: str) -> dict[tuple[Any, ...], Rows]:
     """Return rows by their values in the named columns, in order of appearance."""
-    grouped: dict[tuple[Any, ...], list[Row]] = {}
+    grouped: dict[tuple[Any, ...], Rows] = {}
     for row in rows:
         grouped.setdefault(tuple(row[name] for name in names), []).append(row)
     return grouped
 
 
-def where(rows: Rows, **values: Any) -> list[Row]:
+def where(rows: Rows, **values: Any) -> Rows:
     """Return the rows that have these values."""
     return [row for row in rows if values.items() <= row.items()]
 
@@ -180,7 +180,7 @@ def summarized(
     statistics: Mapping[str, Callable[[Any], Any]],
     spreads: Sequence[str] = (),
     count: str = "",
-) -> list[Row]:
+) -> Rows:
     """Return a row for each group of rows with the same values in the columns `by`.
 
     It has these values, mean and deviation of the columns `spreads`, the number of rows

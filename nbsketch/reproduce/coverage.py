@@ -52,14 +52,14 @@ NOISES: dict[str, Noise] = {
 
 
 class Draw(NamedTuple):
-    """Rows of training and test of one draw, with groups and weights if any."""
+    """Rows of training and test of one draw, with groups and weights of both if any."""
 
     X: NDArray
     y: NDArray
     X_test: NDArray
     y_test: NDArray
-    groups: NDArray | None = None
-    weights: NDArray | None = None
+    groups: Sequence[Any] = (None, None)
+    weights: Sequence[Any] = (None, None)
 
 
 class IntervalCase(NamedTuple):
@@ -83,22 +83,23 @@ def drawn(name: str, rng: np.random.Generator) -> Draw:
     """Draw rows of a smooth function of two features with the noise of a setting."""
     setting = SETTINGS[name]
     n = _ROWS + _TEST_ROWS
+    parts: dict[str, Sequence[NDArray]] = {}
     groups = None
     X = rng.uniform(-2, 2, size=(n, 2))
     normal = rng.normal(size=n)
     if setting.n_groups:
         groups = rng.integers(setting.n_groups, size=n)
+        parts["groups"] = np.split(groups, [_ROWS])
     noise = NOISES[name.partition(",")[0]](rng, X, normal, groups)
     smooth = np.sin(2 * X[:, 0]) + X[:, 1]
     y = noise + (smooth if noise.ndim == 1 else smooth[:, None])
-    weights = None
     if setting.is_shifted:
         is_kept = rng.random(_TEST_ROWS) < (2 + X[_ROWS:, 0]) / 4
         kept = np.append(np.full(_ROWS, True), is_kept)
         X = X[kept]
         y = y[kept]
-        weights = (2 + X[:, 0]) / 4
-    return Draw(X[:_ROWS], y[:_ROWS], X[_ROWS:], y[_ROWS:], groups, weights)
+        parts["weights"] = np.split((2 + X[:, 0]) / 4, [_ROWS])
+    return Draw(X[:_ROWS], y[:_ROWS], X[_ROWS:], y[_ROWS:], **parts)
 
 
 def points(replicates: int, quick: bool, sets: Sequence[str] | None = None) -> Points:
@@ -135,9 +136,8 @@ def regressor(method: str) -> Any:
 def measured(setting: IntervalCase, draw: Draw, seed: int) -> list[tuple[float, float]]:
     """Return coverage and width at each nominal coverage."""
     interval = updated if setting.updates else predicted
-    _, groups = _parts(draw.groups)
     return [
-        judged(interval(setting.method, draw, seed, nominal), draw.y_test, groups)
+        judged(interval(setting.method, draw, seed, nominal), draw)
         for nominal in COVERAGES
     ]
 
@@ -147,17 +147,12 @@ def predicted(method: str, draw: Draw, seed: int, nominal: float) -> NDArray:
     model = ConformalRegressor(
         regressor(method), method=method, coverage=nominal, random_state=seed
     )
-    groups, new_groups = _parts(draw.groups)
-    weights, new_weights = _parts(draw.weights)
+    groups, new_groups = draw.groups
+    weights, new_weights = draw.weights
     model.fit(draw.X, draw.y, sample_weight=weights, groups=groups)
     return model.predict_interval(
         draw.X_test, groups=new_groups, sample_weight=new_weights
     )
-
-
-def _parts(labels: NDArray | None) -> Sequence[Any]:
-    """Return the labels of the rows of training and of test, if any."""
-    return (None, None) if labels is None else np.split(labels, [_ROWS])
 
 
 def updated(method: str, draw: Draw, seed: int, nominal: float) -> NDArray:
@@ -172,8 +167,10 @@ def updated(method: str, draw: Draw, seed: int, nominal: float) -> NDArray:
     return np.concatenate(ends)
 
 
-def judged(ends: NDArray, y: NDArray, groups: NDArray | None) -> tuple[float, float]:
+def judged(ends: NDArray, draw: Draw) -> tuple[float, float]:
     """Return the coverage (of the last group, of whole vectors) and the mean width."""
+    y = draw.y_test
+    groups = draw.groups[1]
     each: NDArray = (ends[..., 0] <= y) & (y <= ends[..., 1])
     inside = np.all(each.reshape(len(y), -1), axis=1)
     labels = np.zeros(len(y)) if groups is None else groups
@@ -203,7 +200,7 @@ def measured_mapie(setting: IntervalCase, draw: Draw) -> list[tuple[float, float
         )
         model.fit_conformalize(draw.X, draw.y)
     ends = model.predict_interval(draw.X_test)[1]
-    return [judged(ends[:, :, k], draw.y_test, None) for k in range(len(levels))]
+    return [judged(ends[:, :, k], draw) for k in range(len(levels))]
 
 
 def cqr_of_mapie(draw: Draw, nominal: float, cut: int) -> tuple[float, float]:
@@ -222,7 +219,7 @@ def cqr_of_mapie(draw: Draw, nominal: float, cut: int) -> tuple[float, float]:
     )
     model.conformalize(draw.X[cut:], draw.y[cut:])
     _, ends = model.predict_interval(draw.X_test, symmetric_correction=True)
-    return judged(ends[:, :, 0], draw.y_test, None)
+    return judged(ends[:, :, 0], draw)
 
 
 run = Experiment("coverage", points, measure)

@@ -5,7 +5,7 @@ from itertools import product
 import numpy as np
 
 from nbsketch.reproduce._data import WITHOUT, Split
-from nbsketch.reproduce._report import Row, as_text
+from nbsketch.reproduce._report import Rows, as_text
 from nbsketch.reproduce.experiment import measure_all
 from nbsketch.reproduce.p_sparsified import table2
 
@@ -28,7 +28,7 @@ def make_smooth_targets() -> Split:
     return Split.of((X[:N_TRAIN], Y[:N_TRAIN]), (X[N_TRAIN:], Y[N_TRAIN:]))
 
 
-def run() -> list[Row]:
+def run() -> Rows:
     """Fit with and without a sketch; print errors and times, and return the rows."""
     split = make_smooth_targets()
     print(

@@ -51,10 +51,10 @@ class Experiment:
     name: str
     points: Callable[..., Points]
     measure: Callable[..., Iterable[Row]]
-    summarize: Callable[[Rows], list[Row]] = list
+    summarize: Callable[[Rows], Rows] = list
     panels: Callable[[Rows], list[Panel]] | None = None
     printed: Callable[[Rows], Rows] = list
-    tables: Callable[[Rows], dict[str, list[Row]]] = lambda rows: {}
+    tables: Callable[[Rows], dict[str, Rows]] = lambda rows: {}
     remarks: Callable[[], Sequence[str]] = tuple
     key: Sequence[str] = ()
 
@@ -82,7 +82,7 @@ class Experiment:
         out: Path | None = None,
         plot_only: bool = False,
         **options: Any,
-    ) -> list[Row]:
+    ) -> Rows:
         """Measure and publish (see `nbsketch.reproduce` for the parameters)."""
         folder = out
         if self.panels:
@@ -110,9 +110,7 @@ class Experiment:
         measure_all(points, measure, label, rows, file)
         return list({tuple(row[n] for n in self.key): row for row in rows}.values())
 
-    def publish(
-        self, rows: Rows, file: Path | None, is_measured: bool = True
-    ) -> list[Row]:
+    def publish(self, rows: Rows, file: Path | None, is_measured: bool = True) -> Rows:
         """Write the files, print and return the table of measured rows."""
         table = self.summarize(rows)
         if not table:  # no data set was there
@@ -144,9 +142,9 @@ def measure_all(
     points: Sequence[tuple[Any, ...]],
     measure: Callable[..., Iterable[Row]],
     label: str,
-    rows: list[Row] | None = None,
+    rows: Rows | None = None,
     file: Path | None = None,
-) -> list[Row]:
+) -> Rows:
     """Append the rows of all points to `rows` and to a CSV file, and return `rows`."""
     rows = [] if rows is None else rows
     for point in counted(points, lambda point: label.format(*point)):

@@ -169,13 +169,13 @@ def parts_of(name: str, data_home: MaybePath) -> Callable[[int], Parts]:
     return lambda seed: split(data, seed)
 
 
-def summarize(rows: Rows) -> list[Row]:
+def summarize(rows: Rows) -> Rows:
     """Return one row for each set, method, size and number of nonzeros."""
     by = "set", *PohlenMethod._fields
     return _report.summarized(rows, by, {"seconds": np.median}, ["error"], "runs")
 
 
-def _largest(table: Rows) -> list[Row]:
+def _largest(table: Rows) -> Rows:
     """Return the rows of the largest size on each set, and all of sparse JL."""
     results = []
     for group in groups(table, "set").values():

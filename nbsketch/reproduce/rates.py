@@ -62,7 +62,6 @@ SKETCHES = ("sub-sampling", "p-sparsified", "Gaussian", "ROS")
 _DEPENDENT = 1e-10
 # The dimension needed: excess risk at most this many times that without a projection.
 FACTOR = 1.25
-_COLUMNS = ("part", "series", "source", "n", "replicate", "value")
 _ALPHAS = np.logspace(0.5, -6.5, 57)
 _LARGEST_DIMENSION = 256
 _DRAWS = 2  # of each sketch, for each replicate
@@ -169,8 +168,8 @@ def measure(replicate: int, n: int) -> Iterator[Row]:
     }
     for part, curves in parts.items():
         for series, source, value in curves:
-            row = part, series, source, n, replicate, value
-            yield dict(zip(_COLUMNS, row, strict=True))
+            row = {"part": part, "series": series, "source": source}
+            yield row | {"n": n, "replicate": replicate, "value": value}
 
 
 def _least(risks: dict[str, NDArray]) -> Iterator[Found]:
@@ -313,7 +312,7 @@ def theory(part: str, series: str, source: float) -> float:
     return -2 * source / (2 * source + gamma)
 
 
-def summarize(values: Rows) -> list[Row]:
+def summarize(values: Rows) -> Rows:
     """Return one row for each part, series and source: slope and theory."""
     table = []
     for (part, series, source), (sizes, curves) in _curves(values):

@@ -3,8 +3,6 @@
 Here sketch sizes are chosen by validation.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, is_dataclass, replace

@@ -1,7 +1,5 @@
 """What the estimators for tables share: checks, the fit, summary and saving."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Iterator
 from functools import wraps

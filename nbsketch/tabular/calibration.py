@@ -11,8 +11,6 @@ an equal share of it in each class (Perks, J. Inst. Actuaries 73, 1947), whateve
 number of classes.
 """
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import numpy as np

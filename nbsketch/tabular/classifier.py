@@ -1,7 +1,5 @@
 """Classification on tables."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Iterator
 from typing import Any

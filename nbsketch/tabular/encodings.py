@@ -1,7 +1,5 @@
 """Fitted encodings of one column: numbers, dates, or the levels of a category."""
 
-from __future__ import annotations
-
 import warnings
 from decimal import Decimal, InvalidOperation
 from typing import Annotated, Any

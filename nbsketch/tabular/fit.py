@@ -1,7 +1,5 @@
 """The fit of a machine: gross errors, length scales, base and members, stack."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import NamedTuple
 

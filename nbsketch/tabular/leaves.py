@@ -10,8 +10,6 @@ has the dual coefficients a = P y and the left-out residuals a_i / P_ii, where
 residuals are :math:`P_{BB}^{-1} a_B`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import NamedTuple
 

@@ -14,8 +14,6 @@ The pull toward equal weights, rho = 0.05, is relative to the error (equal weigh
 of the error, up to 1.76).
 """
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Members that are exact on the leaves of a tree: one kernel, learned scales."""
 
-from __future__ import annotations
-
 from functools import cached_property
 from typing import Annotated
 

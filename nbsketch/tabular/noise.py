@@ -7,8 +7,6 @@ A quantile of z with the correction of split conformal prediction (Lei et al., J
 left-out residuals have the law of new ones.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import partial
 from typing import Annotated, NamedTuple

@@ -10,8 +10,6 @@ machine in a stack of squares, in the units of the target. For classes they are 
 with the t of least left-out log loss: a stack of squares lost up to 69 % of it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 

@@ -1,7 +1,5 @@
 """What members are given for predictions, and their one contract."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 from numpy.typing import NDArray

@@ -33,12 +33,21 @@ _MIXED = "OSUMm"
 _TEXT_TYPES = "object", "str", "string"
 # Rows of pandas that are read as one array of objects.
 _FEW_ROWS = 16
-# What stands for a missing value, by the kind of the column.
-_FILLS = {"numbers": np.nan, "dates": np.datetime64("NaT"), "categories": -1}
+# What stands for a missing value, by the kind of the array; else NaT.
+_FILLS = {"f": np.nan, "i": -1}
 # Types of columns of numbers.
 _PLAIN = {
-    *(nw.Boolean(), nw.Float32(), nw.Float64(), nw.Int8(), nw.Int16(), nw.Int32()),
-    *(nw.Int64(), nw.UInt8(), nw.UInt16(), nw.UInt32(), nw.UInt64()),
+    nw.Boolean,
+    nw.Float32,
+    nw.Float64,
+    nw.Int8,
+    nw.Int16,
+    nw.Int32,
+    nw.Int64,
+    nw.UInt8,
+    nw.UInt16,
+    nw.UInt32,
+    nw.UInt64,
 }
 
 
@@ -79,8 +88,7 @@ class Values:
 
     def among(self, missing: NDArray) -> Values:
         """Return the column of all rows, of which these are the ones not `missing`."""
-        fill = _FILLS.get(self.kind, np.nan)
-        return replace(self, data=_filled(self.data, missing, self.data.dtype, fill))
+        return replace(self, data=_filled(self.data, missing, self.data.dtype))
 
 
 def as_frame(X: Any) -> nw.DataFrame[Any] | None:
@@ -274,7 +282,7 @@ def _numbers(values: NDArray, dtype: type) -> NDArray:
     if values.dtype.kind != "O":
         return values.astype(dtype)
     missing = _missing(values)
-    return _filled(values[~missing], missing, dtype, np.nan)
+    return _filled(values[~missing], missing, dtype)
 
 
 def _of_array(column: NDArray, name: str, as_categories: bool) -> Values:
@@ -320,14 +328,12 @@ def _of_objects(column: NDArray, name: str, as_categories: bool) -> Values:
     if as_categories and all(map(_has_text, types)):
         return _categories(column, missing)
     if _all(types, _DURATIONS):  # NumPy's are integers as well
-        spans = _filled(present, missing, "timedelta64[us]", np.timedelta64("NaT"))
-        return Values("numbers", spans / _DAY)
+        return Values("numbers", _filled(present, missing, "timedelta64[us]") / _DAY)
     if _all(types, _NUMBERS):
-        return Values("numbers", _filled(present, missing, "float64", np.nan))
+        return Values("numbers", _filled(present, missing, "float64"))
     if _all(types, _DATES):
         local = [_local(value) for value in present]
-        dates = _filled(local, missing, "datetime64[us]", np.datetime64("NaT"))
-        return Values("dates", dates)
+        return Values("dates", _filled(local, missing, "datetime64[us]"))
     if all(map(_has_text, types)):
         return _categories(column, missing, _natural_order(present, types))
     kinds = ", ".join(sorted(t.__name__ for t in types))
@@ -364,9 +370,10 @@ def _all(types: set[type], allowed: tuple[type, ...]) -> bool:
     return all(issubclass(t, allowed) for t in types)
 
 
-def _filled(present: Iterable[Any], missing: NDArray, dtype: Any, fill: Any) -> NDArray:
-    out = np.full(missing.shape, fill, dtype=dtype)
-    out[~missing] = np.array(list(present), dtype=dtype)
+def _filled(present: Iterable[Any], missing: NDArray, dtype: Any) -> NDArray:
+    values = np.array(list(present), dtype=dtype)
+    out = np.full(missing.shape, _FILLS.get(values.dtype.kind, "NaT"), values.dtype)
+    out[~missing] = values
     return out
 
 

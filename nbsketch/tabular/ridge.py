@@ -7,8 +7,6 @@ is that of `nbsketch.solvers.ridge` in the coordinates that make the penalty an
 identity. Kernel values are made block by block: nothing of size n x s is stored.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from functools import cached_property
 from typing import Annotated

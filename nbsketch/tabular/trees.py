@@ -1,7 +1,5 @@
 """Exact fits on the leaves of random trees."""
 
-from __future__ import annotations
-
 from typing import Annotated
 from weakref import WeakKeyDictionary
 

@@ -165,7 +165,7 @@ def _data(n: int, replicate: int, outlier_std: float) -> tuple[Data, Data]:
     return draw(random_state=2 * replicate), draw(random_state=2 * replicate + 1)
 
 
-def summarize(rows: Rows) -> list[Row]:
+def summarize(rows: Rows) -> Rows:
     """Return one row for each series and size: mean error and minimal time.
 
     "subsampling_same_time" is the error of sub-sampling with as many landmarks as take
@@ -227,7 +227,7 @@ def _panel(
     return Panel(title, _LABELS[x], _LABELS[y], curves, log)
 
 
-def _typical(table: Rows) -> list[Row]:
+def _typical(table: Rows) -> Rows:
     """Return the row of each series at the typical size, or nearest to it."""
     return [
         min(group, key=lambda row: abs(row["size"] - _TYPICAL_SIZE))

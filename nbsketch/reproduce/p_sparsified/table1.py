@@ -159,7 +159,7 @@ def measure(
     }
 
 
-def summarize(rows: Rows) -> list[Row]:
+def summarize(rows: Rows) -> Rows:
     """Return a row for each set and method; the time of Adam is not compared."""
     table = compare(rows, ("pinball", "crossing"), np.median, PAPER)
     by_adam = {row["set"] for row in rows if not row["certified"]}

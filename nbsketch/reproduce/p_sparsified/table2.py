@@ -138,8 +138,11 @@ def errors_of(split: Split, model: Any, seed: int) -> tuple[NDArray, float]:
 
 
 def compare(
-    rows: Rows, losses: Sequence[str], typical: Callable[[Any], Any], paper: Rows = ()
-) -> list[Row]:
+    rows: Rows,
+    losses: Sequence[str],
+    typical: Callable[[Any], Any],
+    paper: Rows | None = None,
+) -> Rows:
     """Return a row for each set and method: mean and deviation of losses, and times.
 
     Parameters
@@ -189,7 +192,7 @@ def measure(
     yield row | {"seconds": seconds} | setting
 
 
-def summarize(rows: Rows) -> list[Row]:
+def summarize(rows: Rows) -> Rows:
     """Return a row for each set and method, with its setting."""
     table = compare(rows, ("arrmse",), min, PAPER)
     firsts = [group[0] for group in groups(rows, "set", "method").values()]
@@ -217,7 +220,7 @@ def measure_targets(
         yield {**target, "method": method, "error": float(error)}
 
 
-def summarize_targets(rows: Rows) -> list[Row]:
+def summarize_targets(rows: Rows) -> Rows:
     """Return a row for each target, each method beside its figure in the paper."""
     table = []
     for (name, target), group in groups(rows, "set", "target").items():
@@ -257,7 +260,7 @@ def measure_vector(name: str, model: Any, split: Split, seed: int) -> Iterator[R
     yield row | {"arrmse": float(errors.mean()), "seconds": seconds}
 
 
-def summarize_vector(rows: Rows) -> list[Row]:
+def summarize_vector(rows: Rows) -> Rows:
     """Return a row for each loss, and for the output matrix."""
     return compare(rows, ("arrmse",), min)
 

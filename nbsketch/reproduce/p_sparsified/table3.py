@@ -163,7 +163,7 @@ def excess_risk(
     return float(risks.mean() - LOSS.norm_value(noise).mean())
 
 
-def summarize(rows: Rows) -> list[Row]:
+def summarize(rows: Rows) -> Rows:
     """Return the fitted growth beside the stated one, for each kernel and quantity."""
     table = []
     for (name, case), quantity in product(CASES.items(), QUANTITIES):

@@ -11,6 +11,7 @@ the active columns alone, as in a model that does not keep its features.
 import time
 import tracemalloc
 from collections.abc import Callable, Iterator, Sequence
+from timeit import Timer
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -103,16 +104,10 @@ def _product(product: str, X: NDArray, sketch: sketches.Sketch) -> Callable[[], 
 
 def _seconds(call: Callable[[], Any], replicates: int) -> float:
     """Return the minimal processor time of one call, after one that compiles."""
-
-    def mean_of(count: int) -> float:
-        start = time.process_time()
-        for _ in range(count):
-            call()
-        return (time.process_time() - start) / count
-
     call()
-    count = max(1, int(_SHORTEST / max(mean_of(1), 1e-6)))
-    return min(mean_of(count) for _ in range(replicates))
+    timer = Timer(call, timer=time.process_time)
+    count = max(1, int(_SHORTEST / max(timer.timeit(1), 1e-6)))
+    return min(timer.repeat(replicates, count)) / count
 
 
 def _peak(call: Callable[[], Any]) -> float:
@@ -125,7 +120,7 @@ def _peak(call: Callable[[], Any]) -> float:
         tracemalloc.stop()
 
 
-def summarize(rows: Rows) -> list[Row]:
+def summarize(rows: Rows) -> Rows:
     """Return the fitted exponents beside the counted ones, for sketch and product."""
     table = []
     for (name, product), group in groups(rows, "sketch", "product").items():

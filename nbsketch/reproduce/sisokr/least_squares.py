@@ -158,7 +158,7 @@ def evaluate(method: SketchPair, problem: LinearProblem, seed: int) -> Row:
     return {"error": error, "excess": excess} | times
 
 
-def summarize(rows: Rows) -> list[Row]:
+def summarize(rows: Rows) -> Rows:
     """Return a row for each method and pair of sizes."""
     times = dict.fromkeys(("training", "inference"), min)
     return _report.summarized(rows, SketchPair._fields, times, ["error"])
@@ -206,7 +206,7 @@ def measure_rate(method: SketchPair, n: int, seed: int) -> Iterator[Row]:
     yield from ({"n": n, **row} for row in measure(method, n, seed))
 
 
-def summarize_rates(rows: Rows) -> list[Row]:
+def summarize_rates(rows: Rows) -> Rows:
     """Return slope and stated exponent for each method and quantity."""
     table = []
     for name, quantity in product(STATED, STATED["IOKR"]):

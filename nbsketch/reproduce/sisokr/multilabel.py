@@ -81,7 +81,7 @@ def run(
     out: Path | None = None,
     data_home: MaybePath = None,
     plot_only: bool = False,
-) -> list[Row]:
+) -> Rows:
     """Run the three experiments (see `nbsketch.reproduce` for the parameters).
 
     Replicates are draws of each sketch, and synthetic data sets: 5, or 1 if `quick`,
@@ -136,7 +136,7 @@ def evaluate(model: Any, X: Any, Y: Any, X_test: Any, Y_test: Any) -> Row:
     return {"f1": f1, "training": training, "inference": inference}
 
 
-def summarize(rows: Rows) -> list[Row]:
+def summarize(rows: Rows) -> Rows:
     """Return a row of the table for each set and method."""
     settings = {(s.set, s.method): s._asdict() for s in SETTINGS}
     times = dict.fromkeys(("training", "inference"), min)

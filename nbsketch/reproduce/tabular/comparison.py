@@ -65,7 +65,7 @@ def measure(
     names: Sequence[str],
     replicates: int,
     data_home: MaybePath,
-    measured: Rows = (),
+    measured: Rows | None = None,
 ) -> Iterator[Row]:
     """Yield a row for each split and method that is not `measured`."""
     table = problem.table(data_home)
@@ -82,7 +82,7 @@ def evaluate(
     table: Examples,
     split: int,
     used: dict[str, BenchmarkMethod],
-    measured: Rows = (),
+    measured: Rows | None = None,
 ) -> Iterator[Row]:
     """Yield errors and times of the methods on one split."""
     train, test = (table.rows(index) for index in problem.split(table, split))
@@ -94,7 +94,7 @@ def evaluate(
         "test_rows": len(test.y),
         "split": split,
     }
-    place_rows = where(measured, **{name: place[name] for name in _KEY[:-1]})
+    place_rows = where(measured or [], **{name: place[name] for name in _KEY[:-1]})
     for name, method in used.items():
         if len(train.y) <= method.most_rows and not where(place_rows, method=name):
             _warm_up(problem.task, name, method, table)

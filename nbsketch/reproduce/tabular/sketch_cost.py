@@ -119,7 +119,7 @@ def evaluate(problem: CostProblem, table: Examples, seed: int) -> Iterator[Row]:
         }
 
 
-def summarize(rows: Rows) -> list[Row]:
+def summarize(rows: Rows) -> Rows:
     """Return a row for each problem and sketch, then the means of each sketch."""
     by = "set", "loss", "sketch"
     statistics = dict.fromkeys(("landmarks", "error", "fit"), np.mean)

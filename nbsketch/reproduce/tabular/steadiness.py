@@ -7,7 +7,7 @@ adds the rows of these kernels to those that the file has.
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -77,7 +77,7 @@ def points(
             yield name, split, replicates
 
 
-def worst_first(rows: Rows) -> list[Row]:
+def worst_first(rows: Rows) -> Rows:
     """Return the rows of the sets with the largest spread first."""
     ascending = sorted(rows, key=lambda row: row["worst"])
     worst = {row["set"]: row["worst"] for row in ascending}  # the last one counts
@@ -114,7 +114,7 @@ def made(function: Function, most: int | None) -> Split:
 
 
 def measure(
-    name: str, split: Split, replicates: int, measured: Rows = ()
+    name: str, split: Split, replicates: int, measured: Any = ()
 ) -> Iterator[Row]:
     """Yield a row for each type of the rows: one type if BLAS kernels are named."""
     kernels = os.environ.get("OPENBLAS_CORETYPE", "")

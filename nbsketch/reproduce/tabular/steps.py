@@ -6,6 +6,7 @@ fitted without and with the row beyond the threshold.
 """
 
 from collections.abc import Iterator
+from itertools import product
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -41,13 +42,13 @@ KEY = "threshold", "value", "kernel", "loss", "noise"
 class Threshold(NamedTuple):
     """A number after which a fit changes: of rows, or of the size of a sketch."""
 
-    name: str
+    threshold: str
     value: int
 
     def settings(self) -> Iterator[tuple[int, dict[str, int]]]:
         """Yield the rows and parameters of the fits at the threshold and beyond it."""
         for value in (self.value, self.value + 1):
-            if self.name == "rows":
+            if self.threshold == "rows":
                 yield value, {}
             else:
                 yield max(_SIZED_ROWS, 2 * self.value), {"size": value}
@@ -68,11 +69,9 @@ def points(
     thresholds = [Threshold("rows", n) for n in (QUICK_ROWS if quick else ROWS)]
     if not quick:
         thresholds += [Threshold("size", size) for size in SIZES]
-    for threshold in thresholds:
-        for loss in methods or (LOSSES[:1] if quick else LOSSES):
-            for kernel in KERNELS:
-                for noise in NOISES:
-                    yield threshold, kernel, loss, noise, replicates
+    losses = methods or (LOSSES[:1] if quick else LOSSES)
+    for threshold, loss, kernel, noise in product(thresholds, losses, KERNELS, NOISES):
+        yield threshold, kernel, loss, noise, replicates
 
 
 def measure(
@@ -81,7 +80,7 @@ def measure(
     loss: str,
     noise: float,
     replicates: int,
-    measured: Rows = (),
+    measured: Any = (),
 ) -> Iterator[Row]:
     """Yield the ratios of errors and times, medians over the draws."""
     fitted(kernel, loss, noise, 0, _WARM_UP_ROWS, {})
@@ -94,8 +93,7 @@ def measure(
     changes = np.diff(logs, axis=1)[:, 0]
     steps = np.exp(np.median(changes, axis=0))
     yield {
-        "threshold": threshold.name,
-        "value": threshold.value,
+        **threshold._asdict(),
         "kernel": kernel,
         "loss": loss,
         "noise": noise,
@@ -115,22 +113,23 @@ def fitted(
     rng = np.random.default_rng(seed)
     X_test = rng.uniform(-2, 2, (_TEST_ROWS, _FEATURES))
     X = rng.uniform(-2, 2, (n, _FEATURES))  # a longer draw begins with a shorter one
-    y = function(X) + noise * np.random.default_rng([seed, 1]).normal(size=n)
-    options: dict[str, Any] = {"loss": loss, "random_state": seed, **parameters}
+    y: Any = function(X) + noise * np.random.default_rng([seed, 1]).normal(size=n)
     truth = function(X_test)
+    model: Any = SketchedKernelRegressor(kernel)
+    if loss == "logistic":
+        model = SketchedKernelClassifier(kernel)
+        y = y > 0
+    model.set_params(loss=loss, random_state=seed, **parameters)
+    _, seconds = timed(model.fit, X, y)
     if loss != "logistic":
-        model = SketchedKernelRegressor(kernel, **options)
-        _, seconds = timed(model.fit, X, y)
         error = np.sqrt(np.mean(np.square(model.predict(X_test) - truth)))
         return float(error), seconds
-    classifier = SketchedKernelClassifier(kernel, **options)
-    _, seconds = timed(classifier.fit, X, y > 0)
-    scores = classifier.decision_function(X_test)
+    scores = model.decision_function(X_test)
     losses = np.logaddexp(0, -np.where(truth > 0, scores, -scores))
     return float(np.mean(losses)), seconds
 
 
-def largest_first(rows: Rows) -> list[Row]:
+def largest_first(rows: Rows) -> Rows:
     """Return the rows with the largest steps of the error first."""
     return sorted(rows, key=lambda row: -row["step"])
 

@@ -33,13 +33,13 @@ _LEVEL = 0.8
 _DEVIATIONS = 2.0
 
 
-def summarize(rows: Rows) -> list[Row]:
+def summarize(rows: Rows) -> Rows:
     """Return a row for each task, set and method, of the splits that all ran on."""
     parts = groups(shared_splits(rows), "task", "set").values()
     return [row for part in parts for row in _compared(part)]
 
 
-def shared_splits(rows: Rows) -> list[Row]:
+def shared_splits(rows: Rows) -> Rows:
     """Return the splits on which every method of a set ran, sets in their order."""
     order = [(problem.task, problem.name) for problem in problems.PROBLEMS]
     grouped = groups(rows, "task", "set")
@@ -53,7 +53,7 @@ def shared_splits(rows: Rows) -> list[Row]:
     return kept
 
 
-def _compared(rows: Rows) -> list[Row]:
+def _compared(rows: Rows) -> Rows:
     """Return the methods on one set, with ratios to the reference."""
     by_method = groups(rows, "method")
     base = by_method.get((LIGHTGBM,)) or by_method.get((HISTOGRAMS,), [])
@@ -162,7 +162,7 @@ def panels(rows: Rows) -> list[Panel]:
     return result
 
 
-def page_tables(rows: Rows) -> dict[str, list[Row]]:
+def page_tables(rows: Rows) -> dict[str, Rows]:
     """Return tables of text by name."""
     table = summarize(rows)
     pages = {
@@ -178,7 +178,7 @@ def page_tables(rows: Rows) -> dict[str, list[Row]]:
     }
 
 
-def _wide(table: Rows, name: str) -> list[Row]:
+def _wide(table: Rows, name: str) -> Rows:
     """Return a row for each set, with a column for each method."""
     measured = [row for row in table if row[name] is not None]
     names = tuple(dict.fromkeys(row["method"] for row in measured))
@@ -203,7 +203,7 @@ def _cell(row: Row, name: str) -> str:
     return f"{row[name]:.{3 if name == 'calibration' else 2}f}"
 
 
-def _rank_table(rows: Rows) -> list[Row]:
+def _rank_table(rows: Rows) -> Rows:
     """Return the mean ranks of the methods by task, and the critical distances."""
     by_task = {task: ranks(rows, task) for task in problems.TASKS}
     by_task = {task: pair for task, pair in by_task.items() if pair[0]}
@@ -217,7 +217,7 @@ def _rank_table(rows: Rows) -> list[Row]:
     return [{"method": method, **row} for method, row in table.items()]
 
 
-def _about(rows: Rows) -> list[Row]:
+def _about(rows: Rows) -> Rows:
     """Return packages, dates and machines of the measurements."""
     names = "package", "processor", "threads"
     table = []
@@ -229,7 +229,7 @@ def _about(rows: Rows) -> list[Row]:
     return table
 
 
-def against_others(table: Rows) -> list[Row]:
+def against_others(table: Rows) -> Rows:
     """Return, by task, partners and method, how tabular compares where both ran.
 
     The error of classes is the log loss. `table` has a row for each set and method.
@@ -270,7 +270,7 @@ def _pair(ours: Rows, theirs: Rows, name: str) -> Row:
     }
 
 
-def against_best(table: Rows) -> list[Row]:
+def against_best(table: Rows) -> Rows:
     """Return the method of other packages with the least error on each set.
 
     Sets of a task are in descending order of the ratio of tabular to it.
@@ -288,7 +288,7 @@ def against_best(table: Rows) -> list[Row]:
     return [row | {"ratio": f"{row['ratio']:.2f}"} for row in pairs]
 
 
-def coverages(rows: Rows) -> list[Row]:
+def coverages(rows: Rows) -> Rows:
     """Return, by method, on how many sets the coverage is within two standard errors.
 
     Standard errors are those of the share of the test rows of all splits of a set.

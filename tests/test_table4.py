@@ -8,13 +8,13 @@ from numpy.testing import assert_allclose
 from nbsketch import GaussianKernel, cli
 from nbsketch.reproduce import _figures, _report, experiment
 from nbsketch.reproduce.p_sparsified import table4
-from nbsketch.reproduce.p_sparsified.table4 import FAMILIES, Grid
+from nbsketch.reproduce.p_sparsified.table4 import FAMILIES
 
 
 @pytest.fixture
 def tiny(monkeypatch):
-    grid = Grid((200, 300, 400), 10, (5, 10, 15), 200)
-    monkeypatch.setattr(table4, "QUICK_GRIDS", {True: grid, False: grid})
+    grid = {"rows": (200, 300, 400), "size": 10, "sizes": (5, 10, 15), "n": 200}
+    monkeypatch.setattr(table4, "QUICK_GRIDS", {"columns": grid, "all": grid})
     monkeypatch.setattr(table4, "_SHORTEST", 1e-3)
     monkeypatch.setattr(_figures, "DPI", 60)
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from nbsketch import datasets, sketches
+from nbsketch import datasets, losses, sketches
 from nbsketch._report.progress import counted
 from nbsketch.reproduce import read_toml
 from nbsketch.reproduce._report import timed
@@ -34,6 +34,11 @@ def sketch_of(label: str, size: int | None, n: int = 0) -> sketches.SketchRecipe
     if "nonzeros" in options:
         options["density"] = min(1.0, options.pop("nonzeros") / n)
     return kind(size, **options)
+
+
+def loss_of(kind: str, *parameters: float) -> losses.Loss:
+    """Return the loss of a class with its parameters."""
+    return getattr(losses, kind)(*parameters)
 
 
 def standardized(X_train: NDArray, *others: NDArray) -> list[NDArray]:

@@ -21,7 +21,7 @@ from nbsketch import sketches
 from nbsketch.datasets import Dataset
 from nbsketch.estimators import SketchedKernelRegressor
 from nbsketch.kernels import GaussianKernel
-from nbsketch.reproduce import _report
+from nbsketch.reproduce import ENTRIES, _report
 from nbsketch.reproduce._data import WITHOUT, MaybePath, load, sketch_of, standardized
 from nbsketch.reproduce._figures import Curve, Panel, Style
 from nbsketch.reproduce._report import Row, Rows, column, groups, where
@@ -30,12 +30,7 @@ from nbsketch.reproduce.experiment import Experiment, Points
 BOOTSTRAP = "bootstrap"
 SPARSE = "sparse JL"
 # Labels of sketches by name; "(added)": not in the report.
-SKETCHES = {
-    "Gaussian": "Gaussian",
-    "Rademacher": "Rademacher",
-    "p-SR, p = 20/n (added)": "p-sparsified",
-    "sub-sampling (added)": "sub-sampling",
-}
+SKETCHES = ENTRIES["pohlen"]["sketches"]
 # Shares of training, test and evaluation rows, and these rows of the synthetic set.
 FRACTIONS = (0.5, 0.3, 0.2)
 SINE_ROWS = (100, 1000, 100)
@@ -46,7 +41,7 @@ GRID = 10.0 ** np.arange(-9, 4)
 Pair = tuple[NDArray, NDArray]
 SINE = "sine"
 # Size of the sparse JL sketch of each set.
-SPARSE_SIZES = {SINE: 30, "concrete": 300, "airfoil": 225, "autompg": 125, "yacht": 75}
+SPARSE_SIZES = ENTRIES["pohlen"]["sparse_sizes"]
 # Those up to the number of training rows of a set.
 SIZES = (5, 10, 20, 40, 80, 160, 300)
 QUICK_SIZES = (10, 40)

@@ -34,12 +34,13 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from nbsketch import losses
 from nbsketch.datasets import make_friedman_outliers
 from nbsketch.estimators import SketchedKernelRegressor
 from nbsketch.features import RandomFourierFeatures
 from nbsketch.kernels import GaussianKernel
-from nbsketch.reproduce._data import sketch_of
+from nbsketch.losses import Loss
+from nbsketch.reproduce import ENTRIES
+from nbsketch.reproduce._data import loss_of, sketch_of
 from nbsketch.reproduce._figures import Panel, curves_of
 from nbsketch.reproduce._report import Row, Rows, groups, summarized, timed, where
 from nbsketch.reproduce.experiment import Experiment, Points
@@ -65,13 +66,7 @@ _ADAM = StochasticSolver(
 )
 _ADAM_NONZEROS = 30
 _FIRST_ROWS = 500
-_HUBER = losses.HuberLoss(100.0), 1e-7
-_TUBE = losses.EpsilonInsensitiveLoss(4.64), 1e-8
-_LABELS = {
-    "error": "Test MSE / range of y",
-    "size": "Sketch size s",
-    "seconds": "Training time (s)",
-}
+_LABELS = ENTRIES["figure1"]["labels"]
 # The size that is printed.
 _TYPICAL_SIZE = 100
 
@@ -79,7 +74,7 @@ _TYPICAL_SIZE = 100
 class FigureFit(NamedTuple):
     """Loss and penalty, law of the p-sparsified sketches, spread of the outliers."""
 
-    loss: losses.Loss
+    loss: Loss
     alpha: float
     law: Literal["rademacher", "gaussian"]
     outlier_std: float = 0.25
@@ -195,12 +190,9 @@ def _error_at(seconds: float, table: Rows) -> float | None:
 
 
 FIGURES = {
-    "figure1": FigureFit(*_HUBER, "rademacher"),
-    "figure2": FigureFit(*_HUBER, "gaussian"),
-    "figure3": FigureFit(*_TUBE, "rademacher"),
-    "figure4": FigureFit(*_TUBE, "gaussian"),
-    "figure5": FigureFit(losses.SquareLoss(), 1e-7, "rademacher"),
-    "outliers": FigureFit(*_HUBER, "rademacher", outlier_std=0.5),
+    name: FigureFit(loss_of(*entry["loss"]), **entry["fit"])
+    for name, entry in ENTRIES.items()
+    if "fit" in entry
 }
 
 

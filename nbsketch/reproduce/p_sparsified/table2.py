@@ -18,14 +18,13 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import clone
 
-from nbsketch import losses
 from nbsketch.estimators import SketchedKernelRegressor
 from nbsketch.kernels import GaussianKernel, median_distance
 from nbsketch.metrics import rrmse
 from nbsketch.model_selection import cross_validate
 from nbsketch.outputs import GraphOutput
-from nbsketch.reproduce import _data
-from nbsketch.reproduce._data import WITHOUT, Key, MaybePath, Setting, Split
+from nbsketch.reproduce import ENTRIES, _data
+from nbsketch.reproduce._data import WITHOUT, Key, MaybePath, Setting, Split, loss_of
 from nbsketch.reproduce._report import Row, Rows, groups, read_csv, summarized, where
 from nbsketch.reproduce.experiment import Experiment, Points
 from nbsketch.solvers.exact import solve_exact
@@ -48,11 +47,7 @@ _TUNING_DRAWS = 5
 
 # Coefficient of the squared distance and penalty of each sketch in the authors'
 # program, which serve all sets. Its S K S^T of p-sparsified sketches is p^2 of ours.
-_PROGRAM = {
-    "20/n-SR": (2.976e-7, 1.624e-3),
-    "20/n-SG": (2.976e-7, 1.624e-3),
-    "accumulation": (2.637e-6, 5.456e-7),
-}
+_PROGRAM = ENTRIES["table2"]["program"]
 
 
 SETS = ("rf1", "rf2", "scm1d", "scm20d")
@@ -65,14 +60,7 @@ _EXACT_REPLICATES = 3
 # Targets in the order of the columns of the data, and their figures in the paper.
 TARGETS = read_csv(Path(__file__).with_name("table6_paper.csv"))
 # Losses of the norm of the residual vector. Their parameters were not tuned.
-_VECTOR: dict[str, dict[str, Any]] = {
-    "square": {},
-    "Huber, kappa = 1": {"loss": losses.HuberLoss(1.0)},
-    "epsilon-insensitive, epsilon = 0.5": {"loss": losses.EpsilonInsensitiveLoss(0.5)},
-    "squared epsilon-insensitive, epsilon = 0.5": {
-        "loss": losses.SquaredEpsilonInsensitiveLoss(0.5)
-    },
-}
+_VECTOR = {name: loss_of(*loss) for name, loss in ENTRIES["vector"]["losses"].items()}
 
 
 def model_of(method: str, setting: Setting, seed: int) -> Any:
@@ -244,9 +232,10 @@ def vector_points(replicates: int, quick: bool, data_home: MaybePath = None) -> 
         bandwidth=bandwidth, sketch=_data.sketch_of(method, SIZE), random_state=0
     )
     X, Y, *_ = split
-    graph = {"output": GraphOutput(np.abs(np.corrcoef(Y.T)), mu=0.5)}
-    for name, options in (_VECTOR | {"graph": graph}).items():
-        variant = clone(model).set_params(**options)
+    options: dict[str, Setting] = {n: {"loss": loss} for n, loss in _VECTOR.items()}
+    options["graph"] = {"output": GraphOutput(np.abs(np.corrcoef(Y.T)), mu=0.5)}
+    for name, given in options.items():
+        variant = clone(model).set_params(**given)
         _, alpha = cross_validate(variant, X, Y, [bandwidth], _ALPHAS).best()
         for seed in range(replicates):
             yield name, variant.set_params(alpha=alpha), split, seed

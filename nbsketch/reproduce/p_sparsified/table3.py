@@ -24,6 +24,7 @@ from nbsketch.diagnostics import SizeRecommendation, recommend_size, spectrum
 from nbsketch.estimators import SketchedKernelRegressor
 from nbsketch.losses import HuberLoss
 from nbsketch.outputs import QuantileOutput
+from nbsketch.reproduce import ENTRIES
 from nbsketch.reproduce._figures import STYLES, Curve, Panel, style_of
 from nbsketch.reproduce._report import Row, Rows, log_log_slope, replicated, where
 from nbsketch.reproduce.experiment import Experiment, Points
@@ -44,19 +45,7 @@ _CENTERS = np.linspace(0.1, 0.9, 5)[:, None]
 _TEST_ROWS = 1000  # nodes of the mean over inputs
 _TEST_NOISES = 500  # draws of the noise, each with both signs
 # Names in the table. The rate of the bound is the root of the squared radius.
-QUANTITIES = {
-    "radius": "delta_n^2",
-    "dimension": "d_n",
-    "rate": "learning rate",
-    "risk": "excess risk",
-    "vector_risk": "excess risk, 3 outputs",
-}
-_LABELS = {
-    "radius": r"$\delta_n^2$",
-    "dimension": "$d_n$",
-    "risk": "Excess risk",
-    "vector_risk": "Excess risk, 3 outputs",
-}
+QUANTITIES = ENTRIES["table3"]["quantities"]
 
 
 class Case(NamedTuple):
@@ -198,7 +187,7 @@ def _by_size(rows: Rows, kernel: str, quantity: str) -> tuple[NDArray, NDArray]:
 def panels(rows: Rows) -> list[Panel]:
     """Return a panel for each quantity: measured, and the stated order dashed."""
     result = []
-    for quantity, label in _LABELS.items():
+    for quantity, label in ENTRIES["table3"]["labels"].items():
         curves = []
         for name, case in CASES.items():
             n, values = _by_size(rows, name, quantity)

@@ -28,7 +28,6 @@ from nbsketch.reproduce.experiment import Experiment, Points
 N_FEATURES = 10
 PRODUCTS = ("S K", "S K S^T")
 SCANS = {"n": "rows n", "s": "size s"}
-UNITS = {"seconds": "Processor time (s)", "megabytes": "Peak of memory (MB)"}
 _SHORTEST = 0.1  # seconds of one measurement: short products are repeated
 
 
@@ -42,7 +41,7 @@ class Family(NamedTuple):
     kind: str
     costs: Sequence[Sequence[int]]
     paper: Sequence[Sequence[int]] = ()
-    by_columns: bool = False
+    grid: str = "all"
 
     def recipe(self, size: int) -> sketches.SketchRecipe:
         """Return the sketch of a size."""
@@ -52,34 +51,20 @@ class Family(NamedTuple):
 FAMILIES = {name: Family(**f) for name, f in ENTRIES["table4"]["families"].items()}
 
 
-class Grid(NamedTuple):
-    """Numbers of rows at one size, and sizes at one number of rows."""
-
-    rows: Sequence[int]
-    size: int
-    sizes: Sequence[int]
-    n: int
-
-
-# By columns, and by all of them: n^2 values.
-GRIDS = {
-    True: Grid((10_000, 20_000, 40_000, 80_000), 100, (100, 200, 400, 800), 40_000),
-    False: Grid((2000, 4000, 8000, 16_000), 100, (50, 100, 200, 400), 8000),
-}
-QUICK_GRIDS = {
-    True: Grid((2000, 4000, 8000), 20, (20, 40, 80), 4000),
-    False: Grid((500, 1000, 2000), 20, (20, 40, 80), 1000),
-}
+# Numbers of rows at one size, and sizes at one number of rows: for products by columns,
+# and by all of them, n^2 values.
+GRIDS = ENTRIES["table4"]["grids"]
+QUICK_GRIDS = ENTRIES["table4"]["quick_grids"]
 
 
 def points(replicates: int, quick: bool) -> Points:
     """Yield sketch, scan, n, s, and the number of repetitions of each measurement."""
     for name, family in FAMILIES.items():
-        grid = (QUICK_GRIDS if quick else GRIDS)[family.by_columns]
-        for n in grid.rows:
-            yield name, "n", n, grid.size, replicates
-        for size in grid.sizes:
-            yield name, "s", grid.n, size, replicates
+        grid = (QUICK_GRIDS if quick else GRIDS)[family.grid]
+        for n in grid["rows"]:
+            yield name, "n", n, grid["size"], replicates
+        for size in grid["sizes"]:
+            yield name, "s", grid["n"], size, replicates
 
 
 def measure(name: str, scan: str, n: int, size: int, replicates: int) -> Iterator[Row]:
@@ -153,7 +138,7 @@ def panels(rows: Rows) -> list[Panel]:
             "xy",
         )
         for product in PRODUCTS
-        for unit, label in UNITS.items()
+        for unit, label in ENTRIES["table4"]["units"].items()
         for scan in SCANS
     ]
 

@@ -20,7 +20,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from nbsketch.reproduce import _report
+from nbsketch.reproduce import ENTRIES, _report
 from nbsketch.reproduce._data import sketch_of
 from nbsketch.reproduce._figures import Curve, Panel, curves_of
 from nbsketch.reproduce._report import Row, Rows, column, timed, where
@@ -36,21 +36,13 @@ QUICK_SIZES = (25, 100, 200)
 # The size of the one sketch while that of the other varies.
 FIXED_SIZE = 200
 _ALPHAS = 10.0 ** np.arange(-9, 1)
-_LABELS = {
-    "error": "Test MSE",
-    "training": "Training (s)",
-    "inference": "Inference (s)",
-}
 
 
 RATE_ROWS = (1000, 2000, 4000, 8000)
 QUICK_RATE_ROWS = (500, 1000, 2000)
 # Exponents of n: times of a p-sparsified sketch with p = 20/n and of all rows; and of
 # the bound, with 2/3 as the capacity of inputs and 1, the largest, for outputs.
-STATED = {
-    "IOKR": {"training": 3.0, "inference": 2.0, "excess": -0.3},
-    "SISOKR": {"training": 0.0, "inference": 1.0, "excess": 0.0},
-}
+STATED = ENTRIES["sisokr_rates"]["stated"]
 
 
 class LinearProblem(NamedTuple):
@@ -175,7 +167,7 @@ def panels(rows: Rows) -> list[Panel]:
             list(_curves(table, side, name)),
             "" if name == "error" else "y",
         )
-        for name, label in _LABELS.items()
+        for name, label in ENTRIES["sisokr_synthetic"]["labels"].items()
         for side in ("input", "output")
     ]
 

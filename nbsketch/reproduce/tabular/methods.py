@@ -51,27 +51,28 @@ EXACT = "exact ridge"
 OURS = (DEFAULT, WITH_TREES, BLOCKS, SKETCHED, EXACT)
 LIGHTGBM = "LightGBM"
 TUNED = "LightGBM tuned"
-CONFORMAL = "LightGBM, CQR"
-CATBOOST = "CatBoost"
-STOPPED = "CatBoost, stopped"
 HISTOGRAMS = "HistGradientBoosting"
-EXTRA_TREES = "ExtraTrees"
-GAUSSIAN_PROCESS = "exact GP"
-XRFM = "xRFM"
-_SKLEARN = "scikit-learn"
 
 
-def estimator(by_task: Settings, task: str, X: Any, y: NDArray, seed: int) -> Predict:
-    """Fit the estimator of a task: its module, class and parameters."""
-    module, name, options = by_task[task]
-    model = getattr(import_module(module), name)(random_state=seed, **options)
-    model.fit(X, y)
+def estimator(
+    task: str, X: Any, y: NDArray, seed: int, estimators: Settings
+) -> Predict:
+    """Fit the estimator of a task: its module, class and parameters.
+
+    A further entry names the parameter for the level of one quantile.
+    """
+    module, name, options, *level = estimators[task]
+    kind = partial(getattr(import_module(module), name), random_state=seed, **options)
+    if level:
+        models = [kind(**{level[0]: tau}).fit(X, y) for tau in LEVELS]
+        return _joined(models, task)
+    model = kind().fit(X, y)
     if task == QUANTILES:
         return partial(model.predict_quantiles, levels=LEVELS)
     return model.predict_proba if task == CLASSIFICATION else model.predict
 
 
-def blocks(groups: int | None, task: str, X: NDArray, y: NDArray, seed: int) -> Predict:
+def blocks(task: str, X: NDArray, y: NDArray, seed: int, groups: int | None) -> Predict:
     """Fit with blocks of rows left out, or the groups of a column."""
     model = TabularKernelRegressor(cv=5, random_state=seed)
     labels = None if groups is None else X[:, groups]
@@ -189,28 +190,9 @@ def held_out_rows(
     return [problems.Examples(X, y).rows(part) for part in parts]
 
 
-def histograms(task: str, X: Any, y: NDArray, seed: int) -> Predict:
-    """Fit scikit-learn's boosted trees with the same early stopping."""
-    options: Settings = {
-        "max_iter": TREES,
-        "learning_rate": RATE,
-        "early_stopping": True,
-        "validation_fraction": HELD_OUT,
-        "n_iter_no_change": PATIENCE,
-        "random_state": seed,
-    }
-    if task == CLASSIFICATION:
-        trees = ensemble.HistGradientBoostingClassifier(**options)
-        return trees.fit(X, y).predict_proba
-    goals = [{"loss": "quantile", "quantile": level} for level in LEVELS]
-    models = [
-        ensemble.HistGradientBoostingRegressor(**options, **goal).fit(X, y)
-        for goal in (goals if task == QUANTILES else [{}])
-    ]
-    return _joined(models, task)
-
-
-def catboost(is_stopped: bool, task: str, X: Any, y: NDArray, seed: int) -> Predict:
+def catboost(
+    task: str, X: Any, y: NDArray, seed: int, is_stopped: bool = False
+) -> Predict:
     """Fit CatBoost with its defaults, or stopped on a held-out tenth."""
     from catboost import CatBoostClassifier, CatBoostRegressor
 
@@ -293,8 +275,7 @@ class TreeQuantiles(RegressorMixin, BaseEstimator):
     def fit(self, X: Any, y: NDArray) -> Self:
         """Fit a model of each level."""
         y = np.asarray(y)
-        seed = self.random_state
-        self.predict_ = lightgbm_defaults(QUANTILES, X, y, seed)
+        self.predict_ = lightgbm_defaults(QUANTILES, X, y, self.random_state)
         return self
 
     def predict(self, X: Any) -> NDArray:
@@ -340,26 +321,13 @@ class BenchmarkMethod(NamedTuple):
         return lambda X: predict(columns.transform(X))
 
 
-_FITS: dict[str, Fit] = {
-    LIGHTGBM: lightgbm_defaults,
-    TUNED: lightgbm_tuned,
-    CATBOOST: partial(catboost, False),
-    STOPPED: partial(catboost, True),
-    HISTOGRAMS: histograms,
-    CONFORMAL: conformalized_trees,
-    EXTRA_TREES: extra_trees,
-    XRFM: xrfm,
-    GAUSSIAN_PROCESS: gaussian_process,
-}
-
-
-def _method(name: str, estimators: Any = None, **fields: Any) -> BenchmarkMethod:
+def _method(fit: Settings, **fields: Any) -> BenchmarkMethod:
     """Return the method of an entry of ``methods.toml``."""
-    fit = partial(estimator, estimators) if estimators else _FITS[name]
-    return BenchmarkMethod(fit, **fields)
+    function = globals()[fit.pop("function")]
+    return BenchmarkMethod(partial(function, **fit), **fields)
 
 
-METHODS = {n: _method(n, **m) for n, m in read_toml("tabular/methods.toml").items()}
+METHODS = {n: _method(**m) for n, m in read_toml("tabular/methods.toml").items()}
 
 
 def methods(task: str) -> dict[str, BenchmarkMethod]:
@@ -370,13 +338,13 @@ def methods(task: str) -> dict[str, BenchmarkMethod]:
 
 def methods_of(problem: problems.Benchmark) -> dict[str, BenchmarkMethod]:
     """Return those of its task; for dependent rows, also one that is told so."""
-    by_blocks = BenchmarkMethod(partial(blocks, problem.groups))
+    by_blocks = BenchmarkMethod(partial(blocks, groups=problem.groups))
     return methods(problem.task) | ({BLOCKS: by_blocks} if problem.label else {})
 
 
 def is_available(package: str) -> bool:
     """Return whether a package is installed; of TabPFN, with its weights."""
-    installed = find_spec(package.replace(_SKLEARN, "sklearn")) is not None
+    installed = find_spec(package.replace("scikit-learn", "sklearn")) is not None
     folder = os.environ.get("TABPFN_MODEL_CACHE_DIR", "~/.cache/tabpfn")
     weights = Path(folder).expanduser().glob("*.ckpt")
     return installed and (package != "tabpfn" or any(weights))

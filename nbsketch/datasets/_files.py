@@ -186,13 +186,19 @@ def read_lines(path: Path) -> list[str]:
 
 
 def parse_rows(
-    lines: Sequence[str], path: Path, n_columns: int, delimiter: str | None = None
+    lines: Sequence[str],
+    path: Path,
+    n_columns: int,
+    delimiter: str | None = None,
+    dtype: type = float,
 ) -> NDArray:
-    """Return (len(lines), n_columns) numbers; None: delimited by white space."""
+    """Return (len(lines), n_columns) entries; None: delimited by white space."""
     if not lines:
         raise ValueError(f"{path} has no rows of data")
     try:
-        table = np.loadtxt(lines, delimiter=delimiter, comments=None, ndmin=2)
+        table: NDArray = np.loadtxt(
+            lines, dtype, comments=None, delimiter=delimiter, ndmin=2
+        )
     except ValueError as error:
         raise ValueError(f"{path} cannot be read: {error}") from error
     if table.shape[1] != n_columns:

@@ -47,17 +47,21 @@ def _read_table(table: TableEntry, *paths: Path) -> tuple[Any, ...]:
     """Return inputs and target of the files, and the length of the first of two."""
     left_out = [table.target, *table.left_out]
     n_columns = len(table.feature_names) + len(left_out)
-    if table.categories or table.has_labels:
-        parts = [_read_fields(path, n_columns) for path in paths]
-        fields = np.vstack(parts)
-        inputs = np.delete(fields, left_out, axis=1)
+    is_text = table.categories or table.has_labels
+    parts = []
+    for path in paths:
+        lines = read_lines(path)[table.n_header_lines :]
+        lines = [line for line in lines if not line.startswith("|")]
+        kind = str if is_text else float
+        parts.append(_files.parse_rows(lines, path, n_columns, table.delimiter, kind))
+    rows = np.vstack(parts)
+    inputs = np.delete(rows, left_out, axis=1)
+    targets = rows[:, table.target]
+    if is_text:
         # in the second file of adult, labels end with a full stop
-        targets = np.char.rstrip(fields[:, table.target], ".")
-        n_train = [len(part) for part in parts[:-1]]
-        return *_columns_of(table, inputs, targets, paths[0]), *n_train
-    lines = read_lines(paths[0])[table.n_header_lines :]
-    rows = _files.parse_rows(lines, paths[0], n_columns, table.delimiter)
-    return np.delete(rows, left_out, axis=1), rows[:, table.target]
+        targets = np.char.rstrip(np.char.strip(targets), ".")
+        inputs, targets = _columns_of(table, np.char.strip(inputs), targets, paths[0])
+    return inputs, targets, *(len(part) for part in parts[:-1])
 
 
 def _columns_of(
@@ -78,18 +82,6 @@ def _columns_of(
     for j, column in enumerate(columns):
         X[:, j] = column
     return X, y
-
-
-def _read_fields(path: Path, n_columns: int) -> NDArray:
-    """Return the text of a comma-separated file without header, stripped."""
-    lines = [line for line in read_lines(path) if not line.startswith("|")]
-    rows = [[field.strip() for field in line.split(",")] for line in lines]
-    counts = {len(row) for row in rows}
-    if counts != {n_columns}:
-        raise ValueError(
-            f"{path} must have {n_columns} columns, got {sorted(counts) or 'no rows'}"
-        )
-    return np.array(rows)
 
 
 def _numbers(field: NDArray) -> NDArray:

@@ -372,10 +372,10 @@ def _among(place: NDArray | None, kept: NDArray | None) -> NDArray | None:
 
 def _places(n: int, kept: NDArray | None, place: NDArray | None) -> NDArray:
     """Return the place among the rows kept of each of n rows, or of its stand-in."""
-    every = np.arange(n)
+    kept = np.arange(n) if kept is None else kept
     out = np.full(n, -1)
-    out[every if kept is None else kept] = np.arange(n if kept is None else len(kept))
-    return out[every if place is None else place]
+    out[kept] = np.arange(len(kept))
+    return out if place is None else out[place]
 
 
 def check_table(X: Any) -> None:

@@ -117,24 +117,25 @@ def fit_machine(
         scaler = fit_scaler(data.rows, "both", rng, weights=data.weights)
         if loss is not None:
             data = data._replace(Y=loss.link(data.Y))
-        rows = data.tuned_rows(scaler)
         if robust and len(kept) >= _LEAST_ROWS:
-            suspects = _gross_errors(replace(rows, Y=data.Y), loss, rng)
+            rows = replace(data.tuned_rows(scaler), Y=data.Y)
+            suspects = _gross_errors(rows, loss, rng)
         if len(suspects.rows) and not suspects.reason:
             kept = np.delete(every, suspects.rows)
             data = data.take(kept)
             if data.weights is not None:
                 data = data._replace(weights=data.weights / data.weights.mean())
-            rows = data.tuned_rows(scaler)
         targets = data.Y
         if isinstance(loss, PinballLoss):  # the law of errors around medians
             loss = EpsilonInsensitiveLoss(0.0)
         if loss != SQUARE:
-            data = data._replace(Y=start(replace(rows, Y=targets), loss))
-            rows = data.tuned_rows(scaler)
+            rows = replace(data.tuned_rows(scaler), Y=targets)
+            data = data._replace(Y=start(rows, loss))
         seconds = _SEARCHED * seconds_left()
         budget = Budget(_ITERATIONS, seconds, _report if is_watched() else None)
-        machine, left_out = _fit(rows, data.Y, targets, loss, rng, budget)
+        machine, left_out = _fit(
+            data.tuned_rows(scaler), data.Y, targets, loss, rng, budget
+        )
     drawn = kept[left_out.drawn]
     return machine, left_out._replace(drawn=drawn, kept=kept, suspects=suspects)
 
@@ -210,13 +211,14 @@ def limits(Y: NDArray, weights: NDArray | None) -> tuple[NDArray, NDArray]:
     """
     if weights is None:
         return Y.min(axis=0), Y.max(axis=0)
+    return _least(Y, weights), -_least(-Y, weights)
+
+
+def _least(Y: NDArray, weights: NDArray) -> NDArray:
+    """Return the least of each column, without extremes of hardly any weight."""
     order = np.argsort(Y, axis=0)
-    values = np.take_along_axis(Y, order, axis=0)
-    w = weights[order]
-    first = (np.cumsum(w, axis=0) >= _LEAST_WEIGHT).argmax(axis=0)
-    last = (np.cumsum(w[::-1], axis=0) >= _LEAST_WEIGHT).argmax(axis=0)
-    columns = np.arange(Y.shape[1])
-    return values[first, columns], values[::-1][last, columns]
+    first = (np.cumsum(weights[order], axis=0) >= _LEAST_WEIGHT).argmax(axis=0)
+    return np.take_along_axis(Y, order, axis=0)[first, np.arange(Y.shape[1])]
 
 
 def _affordable(

@@ -60,7 +60,7 @@ _EXACT_REPLICATES = 3
 # Targets in the order of the columns of the data, and their figures in the paper.
 TARGETS = read_csv(Path(__file__).with_name("table6_paper.csv"))
 # Losses of the norm of the residual vector. Their parameters were not tuned.
-_VECTOR = {name: loss_of(*loss) for name, loss in ENTRIES["vector"]["losses"].items()}
+_VECTOR = ENTRIES["vector"]["losses"]
 
 
 def model_of(method: str, setting: Setting, seed: int) -> Any:
@@ -232,7 +232,7 @@ def vector_points(replicates: int, quick: bool, data_home: MaybePath = None) -> 
         bandwidth=bandwidth, sketch=_data.sketch_of(method, SIZE), random_state=0
     )
     X, Y, *_ = split
-    options: dict[str, Setting] = {n: {"loss": loss} for n, loss in _VECTOR.items()}
+    options: Setting = {name: {"loss": loss_of(*_VECTOR[name])} for name in _VECTOR}
     options["graph"] = {"output": GraphOutput(np.abs(np.corrcoef(Y.T)), mu=0.5)}
     for name, given in options.items():
         variant = clone(model).set_params(**given)

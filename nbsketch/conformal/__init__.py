@@ -17,7 +17,13 @@ from sklearn.utils.validation import check_is_fitted
 from nbsketch._quantiles import between_levels, conformal_quantile, uncrossed
 from nbsketch._report import validation
 from nbsketch.conformal._distinct import DistinctRows
-from nbsketch.conformal._left_out import Models, Refits, columns_of, jackknife
+from nbsketch.conformal._left_out import (
+    Models,
+    Refits,
+    columns_of,
+    jackknife,
+    quantiles_of,
+)
 from nbsketch.conformal._rows import Marks, fit_on, labels_of_rows, naming_rows
 from nbsketch.estimators._base import ClassifierScore, LogProbabilities, RegressorScore
 from nbsketch.rows.inputs import check_alike, check_in_memory
@@ -440,9 +446,10 @@ class ConformalRegressor(RegressorScore, Calibrated):
     Parameters
     ----------
     estimator : regressor
-        Any regressor of the scikit-learn API; for "cqr" one whose `predict` returns
-        quantiles of the levels `quantiles`, such as `JointQuantileRegressor`; for
-        "jackknife+" a `SketchedKernelRegressor` of the square loss. If it is frozen
+        Any regressor of the scikit-learn API; for "cqr" one with quantiles of one
+        output: `JointQuantileRegressor` and others whose `predict` returns those of the
+        levels `quantiles`, also in a pipeline or search, or `TabularKernelRegressor`;
+        for "jackknife+" a `SketchedKernelRegressor` of the square loss. If it is frozen
         (`sklearn.frozen.FrozenEstimator`), all rows of `fit` calibrate, which it must
         not have been trained on.
     method : {"split", "jackknife+", "cv+", "cqr"}, default="split"
@@ -559,14 +566,14 @@ class ConformalRegressor(RegressorScore, Calibrated):
 
     def _values(self, X: Any) -> NDArray:
         """Return predictions (n, d), or quantiles (n, levels) in ascending order."""
-        values = columns_of(self.estimator_, X)
         if self.method != "cqr":
-            return values
-        levels = getattr(self.estimator_, "quantiles", ())
-        if len(levels) != values.shape[1]:
+            return columns_of(self.estimator_, X)
+        levels, predict = quantiles_of(self.estimator_)
+        values = predict(X)
+        if values.shape[1:] != levels.shape:
             raise TypeError(
-                "`estimator` must predict the quantiles of the levels `quantiles` for "
-                "method='cqr', such as JointQuantileRegressor, got "
+                "`estimator` must predict quantiles of one output for method='cqr', "
+                "such as JointQuantileRegressor and TabularKernelRegressor, got "
                 f"{self.estimator!r}"
             )
         return np.sort(values, axis=1)
@@ -579,7 +586,7 @@ class ConformalRegressor(RegressorScore, Calibrated):
         """Return the ends of intervals before calibration, (n, d, 2)."""
         if self.method != "cqr":
             return np.repeat(values[:, :, None], 2, axis=2)
-        levels = np.asarray(self.estimator_.quantiles, dtype=float)
+        levels, _ = quantiles_of(self.estimator_)
         tails = (1 - coverage) / 2, (1 + coverage) / 2
         return between_levels(levels, values, tails)[:, None]
 

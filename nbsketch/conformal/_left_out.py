@@ -8,13 +8,15 @@ row i out by
           e_i = \frac{y_i - f(x_i)}{1 - w_i \tilde z_i^\top A^{-1} \tilde z_i} .
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 import scipy.linalg
 from numpy.typing import NDArray
+from sklearn.pipeline import Pipeline
 from sklearn.utils import _safe_indexing
 
 from nbsketch.estimators import SketchedKernelRegressor, posterior
@@ -22,6 +24,8 @@ from nbsketch.rows.inputs import new_rows
 
 # Least of one minus a leverage, which is rounded.
 _LEAST_FREEDOM = 1e-12
+# Levels of models with quantiles of any level; between these they are interpolated.
+_LEVELS = np.array([0.005, *np.arange(1, 40) / 40, 0.995])
 
 
 @dataclass(frozen=True)
@@ -121,3 +125,19 @@ def columns_of(estimator: Any, X: Any) -> NDArray:
     """Return predictions as floats, (n, d)."""
     values = np.asarray(estimator.predict(X), dtype=float)
     return values.reshape(len(values), -1)
+
+
+def quantiles_of(estimator: Any) -> tuple[NDArray, Callable[[Any], NDArray]]:
+    """Return the levels of an estimator's quantiles, and the function that has them.
+
+    The levels may be those of the last step of a pipeline, or of what a search fits.
+    Without quantiles there are no levels, and the function has predictions.
+    """
+    inner = estimator
+    while inner is not None and not hasattr(inner, "quantiles"):
+        is_steps = isinstance(inner, Pipeline)
+        inner = inner[-1] if is_steps else getattr(inner, "best_estimator_", None)
+    if inner is None and hasattr(estimator, "predict_quantiles"):
+        return _LEVELS, partial(estimator.predict_quantiles, levels=_LEVELS)
+    levels = np.array(getattr(inner, "quantiles", ()), dtype=float)
+    return levels, partial(columns_of, estimator)

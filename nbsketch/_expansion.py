@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from nbsketch._jit.threads import run_blocks
 from nbsketch._machine.blas import eigh, one_thread
-from nbsketch._report.fields import array, check_fields, stored
+from nbsketch._report.fields import array, stored
 from nbsketch.gram import CompiledForm, Product
 
 # Eigenvalues of S K S^T below this share of the largest are cut: they are noise from
@@ -144,7 +144,6 @@ class PivotedCholesky:
 
     def __post_init__(self) -> None:
         """Check that the factor is one, of distinct rows."""
-        check_fields(self)
         chosen = self.chosen
         diagonal = self.factor.diagonal()
         if (diagonal <= 0).any() or np.unique(chosen).size != chosen.size:

@@ -132,9 +132,18 @@ def named_class(name: Any) -> Any:
 
 @typing.dataclass_transform(eq_default=False, frozen_default=True)
 def stored(cls: type[T]) -> type[T]:
-    """Make a frozen dataclass that checks its fields and can be in a model file."""
-    if "__post_init__" not in vars(cls):
-        cls.__post_init__ = check_fields  # type: ignore[attr-defined]
+    """Make a frozen dataclass that checks its fields and can be in a model file.
+
+    Its own `__post_init__` finds fields that are checked.
+    """
+    check_further = vars(cls).get("__post_init__")
+
+    def __post_init__(self: Any) -> None:
+        check_fields(self)
+        if check_further:
+            check_further(self)
+
+    cls.__post_init__ = __post_init__  # type: ignore[attr-defined]
     return register(dataclass(frozen=True, eq=False)(cls))
 
 

@@ -4,7 +4,7 @@ Not from a paper. Kernel, bandwidth and penalty are fixed, so that a draw takes
 milliseconds and the guarantees hold as they are stated.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any, NamedTuple
@@ -30,24 +30,6 @@ FIXED: dict[str, Any] = {
     "alpha": 1e-3,
     "size": 40,
     "random_state": 0,
-}
-# Noise by a generator, rows X, standard normal numbers, and groups.
-Noise = Callable[[np.random.Generator, NDArray, NDArray, Any], NDArray]
-# By the beginning of the name of a setting.
-NOISES: dict[str, Noise] = {
-    "exchangeable": lambda rng, X, e, groups: 0.3 * e,
-    "heteroscedastic": lambda rng, X, e, groups: 0.2 * (2.1 + X[:, 0]) * e,
-    "skewed": lambda rng, X, e, groups: rng.exponential(size=len(X)),
-    # in one row of fifty it is 30 times as large
-    "outliers": lambda rng, X, e, groups: (
-        np.where(rng.random(len(X)) < 0.02, 9.0, 0.3) * e
-    ),
-    "groups": lambda rng, X, e, groups: 0.1 * 3.0**groups * e,
-    "covariate shift": lambda rng, X, e, groups: 0.2 * (2.1 + X[:, 0]) * e,
-    "drift": lambda rng, X, e, groups: np.linspace(0.2, 1.0, len(X)) * e,
-    "several outputs": lambda rng, X, e, groups: (
-        rng.normal(size=(len(X), 3)) * [0.1, 0.3, 0.9]
-    ),
 }
 
 
@@ -79,6 +61,27 @@ class IntervalCase(NamedTuple):
 SETTINGS = {n: IntervalCase(**s) for n, s in ENTRIES["coverage"]["settings"].items()}
 
 
+def noise_of(
+    kind: str, rng: np.random.Generator, X: NDArray, normal: NDArray, groups: Any
+) -> NDArray:
+    """Return the noise of rows X, most of it scaled standard normal numbers."""
+    n = len(X)
+    if kind == "skewed":
+        return rng.exponential(size=n)
+    if kind == "several outputs":
+        return rng.normal(size=(n, 3)) * [0.1, 0.3, 0.9]
+    scale: Any = 0.3
+    if kind in ("heteroscedastic", "covariate shift"):
+        scale = 0.2 * (2.1 + X[:, 0])
+    elif kind == "outliers":  # in one row of fifty it is 30 times as large
+        scale = np.where(rng.random(n) < 0.02, 9.0, 0.3)
+    elif kind == "groups":
+        scale = 0.1 * 3.0**groups
+    elif kind == "drift":
+        scale = np.linspace(0.2, 1.0, n)
+    return scale * normal
+
+
 def drawn(name: str, rng: np.random.Generator) -> Draw:
     """Draw rows of a smooth function of two features with the noise of a setting."""
     setting = SETTINGS[name]
@@ -90,7 +93,7 @@ def drawn(name: str, rng: np.random.Generator) -> Draw:
     if setting.n_groups:
         groups = rng.integers(setting.n_groups, size=n)
         parts["groups"] = np.split(groups, [_ROWS])
-    noise = NOISES[name.partition(",")[0]](rng, X, normal, groups)
+    noise = noise_of(name.partition(",")[0], rng, X, normal, groups)
     smooth = np.sin(2 * X[:, 0]) + X[:, 1]
     y = noise + (smooth if noise.ndim == 1 else smooth[:, None])
     if setting.is_shifted:

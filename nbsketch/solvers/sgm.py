@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from nbsketch._jit.csr import draw_rows
 from nbsketch._jit.sgd import LOGISTIC, run_projected_steps
-from nbsketch._report.fields import array, check_fields, integer, not_negative, stored
+from nbsketch._report.fields import array, integer, not_negative, stored
 from nbsketch._report.validation import (
     check_array_of,
     check_choice,
@@ -530,7 +530,6 @@ class StreamState:
 
     def __post_init__(self) -> None:
         """Check that the sums are those of such points, or empty."""
-        check_fields(self)
         shapes = (2, *self.point.shape), (2, 0, 0)
         totals = check_array_of("totals", self.totals, "f")
         if totals.shape not in shapes or not np.isfinite(totals).all():

@@ -14,7 +14,8 @@ from sklearn.ensemble import (
 
 from nbsketch._jit.partition import TILE, tree_sums
 from nbsketch._jit.threads import run_slices
-from nbsketch._report.fields import array, check_fields, stored
+from nbsketch._report.fields import array, stored
+from nbsketch._report.validation import check_indices
 
 # Rounds end after 15 without progress, and at so many trees: of more than two classes
 # each takes one in a round. Small trees and large steps take two thirds of the time of
@@ -84,15 +85,12 @@ class BoostedTrees:
 
     def __post_init__(self) -> None:
         """Check that paths go down to leaves, and that places are there."""
-        check_fields(self)
         index = np.arange(len(self.feature))
         goes_down = (self.child > index) & (self.child < len(index))
         if len(self.child) != 2 or not (goes_down | (self.feature < 0)).all():
             raise ValueError("`child` must be those of binary trees, got other nodes")
-        for name, count in ("roots", len(index)), ("column", self.baseline.size):
-            places = getattr(self, name)
-            if places.min() < 0 or places.max() >= count:
-                raise ValueError(f"`{name}` must be in [0, {count - 1}], got others")
+        check_indices("roots", self.roots, len(index))
+        check_indices("column", self.column, self.baseline.size)
 
     @classmethod
     def of(cls, fits: list[list[Any]], classes: int) -> BoostedTrees:

@@ -18,7 +18,7 @@ import scipy.optimize
 from numpy.typing import NDArray
 from scipy.special import log_softmax, softmax
 
-from nbsketch._report.fields import array, check_fields, positive, stored
+from nbsketch._report.fields import array, positive, stored
 
 # Scores below it count as so large in logarithms: the best of these is taken.
 _LEAST_SCORES = (0.003, 0.01, 0.03, 0.1)
@@ -49,7 +49,6 @@ class Calibration:
 
     def __post_init__(self) -> None:
         """Check that there are two slopes which keep the order of scores."""
-        check_fields(self)
         if self.slopes.shape != (2,) or (self.slopes < 0).any():
             raise ValueError(f"`slopes` must be two, not negative, got {self.slopes}")
 

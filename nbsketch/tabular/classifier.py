@@ -139,9 +139,7 @@ class TabularKernelClassifier(ClassifierScore, LogProbabilities, TabularModel):
     ) -> None:
         scores = two_columns(self.machine_.clipped(scores))
         calibration = calibrate(scores, index, weights)
-        left_out = np.isfinite(scores).all(axis=1)
-        for part in values:
-            left_out &= np.isfinite(part).all(axis=1)
+        left_out = np.isfinite(np.stack([scores, *values])).all(axis=(0, 2))
         chances = calibration.probabilities(scores[left_out])
         index = index[left_out]
         w = at_rows(weights, left_out)

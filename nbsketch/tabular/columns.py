@@ -13,7 +13,7 @@ from typing import Annotated, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from nbsketch._report.fields import array, check_fields, stored
+from nbsketch._report.fields import array, stored
 from nbsketch._report.validation import check_indices
 from nbsketch.rows.copies import merged, representatives
 from nbsketch.rows.inputs import check_as_many
@@ -56,7 +56,6 @@ class TableColumns:
 
     def __post_init__(self) -> None:
         """Check that there are encodings, and that they have the columns `kept`."""
-        check_fields(self)
         check_indices("kept", self.kept, _starts(self.columns)[-1])
 
     @property

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nbsketch._report.fields import Scope, array, check_fields, finite, stored
+from nbsketch._report.fields import Scope, array, finite, stored
 from nbsketch._report.validation import check_array_of, check_length
 from nbsketch.kernels import weighted_median
 from nbsketch.tabular.reading import Values
@@ -149,7 +149,6 @@ class DateColumn(Column):
 
     def __post_init__(self) -> None:
         """Check that there is a number for each part."""
-        check_fields(self)
         check_length("fill", self.fill, len(_PARTS), "numbers")
 
     def numbers(self, values: Values) -> NDArray:
@@ -195,7 +194,6 @@ class LevelColumn(Column):
 
     def __post_init__(self) -> None:
         """Check that each level and each name of a column has its numbers."""
-        check_fields(self)
         table = check_array_of("table", self.table, "f", 2)
         expected = len(self.levels) + 2, len(self.suffixes)
         if table.shape != expected or not np.isfinite(table).all():

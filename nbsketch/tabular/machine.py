@@ -21,7 +21,7 @@ import scipy.optimize
 from numpy.typing import NDArray
 
 from nbsketch._machine.blas import one_thread
-from nbsketch._report.fields import array, check_fields, stored
+from nbsketch._report.fields import array, stored
 from nbsketch.files.states import scaler
 from nbsketch.rows.transform import InputScaler
 from nbsketch.tabular.problem import Member, Points
@@ -66,7 +66,6 @@ class Machine:
 
     def __post_init__(self) -> None:
         """Check that each member has a weight."""
-        check_fields(self)
         if len(self.members) != len(self.weights):
             raise ValueError(
                 f"`members` must have length {len(self.weights)}, got "

@@ -6,7 +6,7 @@ from typing import Annotated
 import numpy as np
 from numpy.typing import NDArray
 
-from nbsketch._report.fields import array, check_fields, positive, stored
+from nbsketch._report.fields import array, positive, stored
 from nbsketch._report.validation import check_choice
 from nbsketch.kernels import LEARNABLE, StationaryKernel
 from nbsketch.tabular.problem import Member, Points
@@ -43,7 +43,6 @@ class Leaves(Member):
 
     def __post_init__(self) -> None:
         """Check the family, and that the tree splits columns that there are."""
-        check_fields(self)
         check_choice("family", self.family, LEARNABLE)
         if self.tree.partition.feature.max() >= len(self.scales):
             raise ValueError(

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nbsketch._jit.tuning import FAMILIES
-from nbsketch._report.fields import array, check_fields, stored
+from nbsketch._report.fields import array, stored
 from nbsketch.gram import evaluate
 from nbsketch.rows.outliers import (
     MOST,
@@ -66,7 +66,6 @@ class Noise:
 
     def __post_init__(self) -> None:
         """Check that quantiles of the scores are those of a law."""
-        check_fields(self)
         if (np.diff(self.scores, axis=0) < 0).any() or (self.shares < 0).any():
             raise ValueError("`scores` must ascend, of no negative share, got others")
         if len(self.ends) != 2 or (self.ends[0] > self.ends[1]).any():
@@ -127,11 +126,7 @@ def fit_noise(
 
     `scales` (p,) are the inverse length scales of the size of errors.
     """
-    left_out = np.isfinite(residual).all(axis=1)
-    rows = rows[left_out]
-    residual = residual[left_out]
-    w = np.ones(len(rows)) if weights is None else weights[left_out]
-    w = w / w.mean()
+    w = np.ones(len(rows)) if weights is None else weights / weights.mean()
     ridge = Ridge(scales, rows, w, _LANDMARKS, rng)
     size, logs, ends = fit_sizes(ridge, residual)
     scores = residual[ridge.validation] / np.exp(logs)
@@ -139,13 +134,6 @@ def fit_noise(
     shares = w[ridge.validation][order]
     scores = np.take_along_axis(scores, order, axis=0)
     return Noise(size, ends, scores, shares * len(scores) / shares.sum(axis=0))
-
-
-def expected_error(residual: NDArray, weights: NDArray | None = None) -> NDArray:
-    """Return the root mean squares (d,) of left-out residuals (m, d), if finite."""
-    left_out = np.isfinite(residual).all(axis=1)
-    squares = np.square(residual[left_out])
-    return np.sqrt(np.average(squares, axis=0, weights=at_rows(weights, left_out)))
 
 
 def fit_sizes(
@@ -191,28 +179,24 @@ def gross_errors(rows: Rows, rng: np.random.Generator) -> Suspects:
 
     The rule of `nbsketch.rows.outliers`, with a kernel of one length scale.
     """
-    every = rows.kept
-    weights = at_rows(rows.weights, every)
-    drawn = drawn_rows(np.ones(len(every)) if weights is None else weights)
+    every = np.arange(len(rows.Y))
+    drawn = drawn_rows(np.ones(len(every)) if rows.weights is None else rows.weights)
     if not len(drawn):
         return Suspects(drawn)
-    order = np.concatenate([drawn, np.setdiff1d(np.arange(len(every)), drawn)])
+    order = np.concatenate([drawn, np.setdiff1d(every, drawn)])
     part, Y = _standardized(rows)
     scales = np.exp(isotropic_start(part, FAMILIES[SMOOTH], rng)[:-1])
-    Y = Y[every[order]]
-    weights = at_rows(weights, order)
-    is_suspect, residuals = suspect_targets(
-        partial(evaluate, form_of(SMOOTH, scales)),
-        rows.transform(every[order]),
-        Y,
-        weights=weights,
-    )
+    Y = Y[order]
+    weights = at_rows(rows.weights, order)
+    kernel = partial(evaluate, form_of(SMOOTH, scales))
+    X = rows.transform(order)
+    is_suspect, residuals = suspect_targets(kernel, X, Y, weights=weights)
     reason = ""
     if np.average(is_suspect, weights=weights) > MOST:
         reason = _TOO_MANY
     elif not are_explained(residuals, Y, weights).any():
         reason = "the other targets cannot be predicted"
-    return Suspects(np.sort(every[order[is_suspect]]), reason)
+    return Suspects(np.sort(order[is_suspect]), reason)
 
 
 def errors_beside(
@@ -244,16 +228,15 @@ def errors_beside(
 def _standardized(rows: Rows) -> tuple[Rows, NDArray]:
     """Return the rows with clipped targets, and all targets.
 
-    Both are standardized by the clipped targets of the rows to draw from. At most 5 %
-    are clipped, those beyond 60 robust standard deviations, which would be the scale.
+    Both are standardized by the clipped targets. At most 5 % are clipped, those beyond
+    60 robust standard deviations, which would be the scale.
     """
-    Y = rows.Y[rows.kept]
-    weights = at_rows(rows.weights, rows.kept)
-    center = medians(Y, weights)
-    away = np.abs(Y - center)
+    weights = rows.weights
+    center = medians(rows.Y, weights)
+    away = np.abs(rows.Y - center)
     most = np.maximum(NORMAL * medians(away, weights), np.finfo(float).tiny) * _CLIP
     is_few = np.average(away > most, axis=0, weights=weights) <= MOST
     most = np.where(is_few, most, np.inf)
     clipped = np.clip(rows.Y, center - most, center + most)
-    mean, spread = moments_of(clipped[rows.kept], weights)
+    mean, spread = moments_of(clipped, weights)
     return replace(rows, Y=(clipped - mean) / spread), (rows.Y - mean) / spread

@@ -24,7 +24,7 @@ from nbsketch.rows.inputs import check_weights, rowwise, table_by_row
 from nbsketch.tabular._model import TabularModel, without_effort
 from nbsketch.tabular.fit import SQUARE, LeftOutRows
 from nbsketch.tabular.machine import stack_weights
-from nbsketch.tabular.noise import Suspects, errors_beside, expected_error, fit_noise
+from nbsketch.tabular.noise import Suspects, errors_beside, fit_noise
 from nbsketch.tabular.problem import Points
 from nbsketch.tabular.working import WorkingLoss, losses_of, stacked
 from nbsketch.tuning.rows import Training, at_rows
@@ -178,8 +178,10 @@ class TabularKernelRegressor(
         machine = self.machine_
         with one_thread():
             at = machine.prepare(data.rows[drawn]).rows
-            self.noise_ = fit_noise(machine.scales, at, residual, weights, rng)
-            error = self._expected_error(at, Y, residual, weights)
+            kept = np.isfinite(residual).all(axis=1)
+            errors = at[kept], residual[kept], at_rows(weights, kept)
+            self.noise_ = fit_noise(machine.scales, *errors, rng)
+            error = self._expected_error(Y[kept], *errors)
             self.loo_error_ = float(error[0]) if self._single else error
             if len(left_out.suspects.rows) or self.loss_ != SQUARE:
                 return left_out.suspects
@@ -187,25 +189,21 @@ class TabularKernelRegressor(
         return suspects._replace(rows=drawn[suspects.rows])
 
     def _expected_error(
-        self, at: NDArray, Y: NDArray, residual: NDArray, weights: NDArray | None
+        self, Y: NDArray, at: NDArray, residual: NDArray, weights: NDArray | None
     ) -> NDArray:
         """Return the error (d,), or the mean loss, of left-out residuals (m, d)."""
         loss = self.loss_
         if loss == SQUARE:
-            return expected_error(residual, weights)
-        left_out = np.isfinite(residual).all(axis=1)
-        Y = Y[left_out]
-        residual = residual[left_out]
+            return np.sqrt(np.average(np.square(residual), axis=0, weights=weights))
         if isinstance(loss, PinballLoss):
             shift = self.noise_.quantiles(np.array([loss.quantile]))
-            residual = residual - self.noise_.sigma(at[left_out]) * shift
+            residual = residual - self.noise_.sigma(at) * shift
         scores = Y - residual
         if isinstance(loss, LogLinkLoss):
             Y = loss.link(Y)
             scores = np.log(scores)
         losses = losses_of(loss, Y, scores)
-        mean = np.average(losses, weights=at_rows(weights, left_out))
-        return np.full(residual.shape[1], mean)
+        return np.full(residual.shape[1], np.average(losses, weights=weights))
 
     @rowwise(table_by_row)
     def predict(self, X: Any) -> NDArray:

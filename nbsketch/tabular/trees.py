@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nbsketch._jit.threads import run_blocks
-from nbsketch._report.fields import array, check_fields, stored
+from nbsketch._report.fields import array, stored
 from nbsketch.gram import CompiledForm, Product
 from nbsketch.kernels import StationaryKernel
 from nbsketch.tabular.leaves import Leaf, fit_leaf
@@ -40,7 +40,6 @@ class Tree:
 
     def __post_init__(self) -> None:
         """Check that each leaf has a constant."""
-        check_fields(self)
         if len(self.intercept) != self.partition.n_leaves:
             raise ValueError(
                 f"`intercept` must have length {self.partition.n_leaves}, got "

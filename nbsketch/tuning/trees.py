@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from nbsketch._jit.partition import TILE, route
 from nbsketch._jit.threads import run_slices
-from nbsketch._report.fields import array, check_fields, stored
+from nbsketch._report.fields import array, stored
 
 # Rows whose variances choose the column of a split.
 _SAMPLE = 2000
@@ -46,7 +46,6 @@ class Partition:
 
     def __post_init__(self) -> None:
         """Check that each row is in one leaf, and that paths go down to leaves."""
-        check_fields(self)
         starts = self.starts
         order = self.order
         n = len(self.order)

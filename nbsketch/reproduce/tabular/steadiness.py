@@ -33,26 +33,24 @@ TYPES = (np.float64, np.float32)
 class Function(NamedTuple):
     """A synthetic set: a function of normal columns, and noise."""
 
-    of: Callable[[NDArray], NDArray]
+    of: Callable[..., NDArray]
     features: int
     noise: float
     rows: int = 4000
     outlying: int = 0  # rows whose columns and targets are far off
 
 
-def _wave_and_product(X: NDArray) -> NDArray:
-    return np.sin(2 * X[:, 0]) + X[:, 1] * X[:, 2]
+def _wave_and_product(a: NDArray, b: NDArray, c: NDArray, *_: NDArray) -> NDArray:
+    return np.sin(2 * a) + b * c
 
 
 FUNCTIONS = {
-    "example": Function(
-        lambda X: np.sin(X[:, 0]) + X[:, 1] * X[:, 2], 10, 0.05, rows=6000
-    ),
-    "noise-free": Function(lambda X: np.sin(X[:, 0] + X[:, 1]) + X[:, 2] ** 2, 6, 0.0),
-    "product": Function(lambda X: X[:, 0] * X[:, 1] * X[:, 2], 5, 0.1),
-    "steps": Function(lambda X: np.sign(X[:, 0]) + np.floor(X[:, 1]), 6, 0.3),
+    "example": Function(lambda a, b, c, *_: np.sin(a) + b * c, 10, 0.05, rows=6000),
+    "noise-free": Function(lambda a, b, c, *_: np.sin(a + b) + c**2, 6, 0.0),
+    "product": Function(lambda a, b, c, *_: a * b * c, 5, 0.1),
+    "steps": Function(lambda a, b, *_: np.sign(a) + np.floor(b), 6, 0.3),
     "additive": Function(
-        lambda X: np.sin(2 * X[:, 0]) + abs(X[:, 1]) + np.tanh(3 * X[:, 2]), 8, 0.5
+        lambda a, b, c, *_: np.sin(2 * a) + abs(b) + np.tanh(3 * c), 8, 0.5
     ),
     "outlying": Function(_wave_and_product, 8, 0.3, outlying=60),
     "useless": Function(_wave_and_product, 103, 0.3),
@@ -105,12 +103,12 @@ def made(function: Function, most: int | None) -> Split:
     rng = np.random.default_rng(0)
     n = most or function.rows
     X, X_test = (rng.normal(size=(m, function.features)) for m in (n, _TEST_ROWS))
-    y = function.of(X) + function.noise * rng.normal(size=n)
+    y = function.of(*X.T) + function.noise * rng.normal(size=n)
     far = function.outlying
     if far:
         X[:far] = rng.normal(6, 0.5, size=X[:far].shape)
         y[:far] += 10
-    return Split(X, y, X_test, function.of(X_test))
+    return Split(X, y, X_test, function.of(*X_test.T))
 
 
 def measure(

@@ -507,9 +507,12 @@ def test_a_shared_gram_matrix_is_computed_once_and_never_changed():
     assert_allclose(features.gram(rows, weights), expected, rtol=1e-12)
     assert_allclose(features.gather(rows).collect(), design.Z[rows])
     assert_allclose(features.collect(), design.Z)
-    features.blocks = None  # products are those of the design, wherever it is
     assert_allclose(features.mv(np.ones(4)), design.Z.sum(axis=1))
     assert_allclose(features.rmv(np.ones(17), rows), design.Z[rows].sum(axis=0))
+    expected = features.gram()
+    features.blocks = None  # no feature is read again
+    assert_allclose(features.gram(), expected, rtol=0)
+    assert type(features) is type(design)  # products are made where the features are
     assert shared(design, 1) is design
 
 

@@ -433,12 +433,10 @@ class SketchedModel(KernelExpansion, ABC):
         """
         return plan_fit(clone(self).prepare(X, y, sample_weight, groups))
 
-    def _solve(
-        self, problem: Problem, validation: tuple[Any, NDArray] | None = None
-    ) -> Self:
+    def _solve(self, problem: Problem) -> Self:
         """Solve the problem of a fit and publish the solution."""
         method = chosen_method(problem)
-        solution = method.solve(validation)
+        solution = method.solve()
         warn_of(solution)
         return self._publish(problem, method.data, solution)
 

@@ -229,10 +229,8 @@ class SketchedKernelRegressor(
             plan = planned(plan, objective)
         return Problem(rows.X, objective, plan, single, kept=rows.kept)
 
-    def _solve(
-        self, problem: Problem, validation: tuple[Any, NDArray] | None = None
-    ) -> Self:
-        super()._solve(problem, validation)
+    def _solve(self, problem: Problem) -> Self:
+        super()._solve(problem)
         self.suspects_ = np.empty(0, dtype=np.intp)
         if as_loss(self.loss) == SquareLoss() and not is_pairwise(self.kernel_):
             self._tell_gross_errors(problem)

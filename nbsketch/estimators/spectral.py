@@ -198,7 +198,7 @@ class SpectralFilterRegressor(
                     "`X_val` must be None if `alpha` or `n_steps` is given: validation "
                     "rows choose them"
                 )
-            return self._solve(problem, validation)
+            return self._solve(problem._replace(validation=validation))
 
     def prepare(
         self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None

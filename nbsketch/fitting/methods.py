@@ -111,9 +111,6 @@ _CLOSED_FORM_WORK = 1e11
 # Up to so many rows kernel values are float64, which takes less than their rounding.
 _DOUBLE_ROWS = 8000
 
-# Rows and targets on which a spectral filter chooses its parameter.
-Validation = tuple[Any, NDArray]
-
 
 def sketched_method(problem: Problem) -> Method:
     """Return the method of a fit on sketched rows.
@@ -246,7 +243,7 @@ class Method(ABC):
         return self.known_alpha
 
     @abstractmethod
-    def solve(self, validation: Validation | None = None) -> FeatureSolution:
+    def solve(self) -> FeatureSolution:
         """Return the solution, in terms of the sketched kernel functions."""
 
     def path(self, alphas: Iterable[float]) -> Iterator[FeatureSolution]:
@@ -317,7 +314,7 @@ class Newton(Method):
         data = self.data._replace(features=features)
         return replace(self, data=data, known_alpha=float(alpha))
 
-    def solve(self, validation: Validation | None = None) -> FeatureSolution:
+    def solve(self) -> FeatureSolution:
         """Return the solution, in terms of the sketched kernel functions."""
         with one_thread():  # many small products, whatever n is
             projection, design = self._features()
@@ -365,16 +362,16 @@ class ClosedForm(Method):
         """Leave the number of threads as it is."""
         return nullcontext()
 
-    def solve(self, validation: Validation | None = None) -> FeatureSolution:
+    def solve(self) -> FeatureSolution:
         """Return the solution, in terms of the sketched kernel functions."""
         data, (size, n) = self.data, self.data.sketch.shape
         with threads_for(4.0 * size * n * size):
             projection, design = data.design(self.objective.keep_features)
             chosen_on = None
-            if validation is not None:
-                rows = data.transform(validation[0], "X_val")
-                Z = features_design(data.expansion, projection, rows)
-                chosen_on = Z, validation[1]
+            if self.problem.validation is not None:
+                rows, targets = self.problem.validation
+                rows = data.transform(rows, "X_val")
+                chosen_on = features_design(data.expansion, projection, rows), targets
             solution = self.objective.fit(design, self.known_alpha, data.rng, chosen_on)
             return self._expanded(solution, projection, design)
 
@@ -397,7 +394,7 @@ class Cholesky(ClosedForm):
         n = self.data.sketch.shape[0]
         return threads_for(n**3) if sizes.is_dense(n) else one_thread()
 
-    def solve(self, validation: Validation | None = None) -> FeatureSolution:
+    def solve(self) -> FeatureSolution:
         """Return the solution, with a coefficient for each row.
 
         A penalty that was chosen on a sample is raised until passes converge.
@@ -496,7 +493,7 @@ class Nystrom(ClosedForm):
     sample = SplitSample
     choice_share = 0.5
 
-    def solve(self, validation: Validation | None = None) -> FeatureSolution:
+    def solve(self) -> FeatureSolution:
         """Return the solution, in terms of the sketched kernel functions.
 
         A penalty that was chosen on a sample is raised until passes converge.
@@ -513,11 +510,11 @@ class Nystrom(ClosedForm):
                     solution = error.solution
                     break
         else:
-            return super().solve(validation)
+            return super().solve()
         dear = n * size**2 > _CLOSED_FORM_WORK or is_stopped()
         if solution.converged or dear or not has_seconds(closed_seconds, n, size):
             return self._certificate.of_rows(self._of_rows(solution, alpha))
-        return super().solve(validation)
+        return super().solve()
 
 
 class Passes(Newton):
@@ -526,13 +523,13 @@ class Passes(Newton):
     sample = DualSample
     choice_share = 0.5
 
-    def solve(self, validation: Validation | None = None) -> FeatureSolution:
+    def solve(self) -> FeatureSolution:
         """Return the solution, in terms of the sketched kernel functions."""
         for alpha in self._penalties():
             solution = next(self.path([alpha]))
             if solution.gap <= _LARGEST_GAP or is_stopped():
                 return solution._replace(order=self.order)
-        return super().solve(validation)
+        return super().solve()
 
     def _penalties(self) -> list[float]:
         """Return the penalty; if it was chosen, not below what landmarks resolve."""
@@ -566,7 +563,7 @@ class Dual(Newton):
 
     sample = DualSample
 
-    def solve(self, validation: Validation | None = None) -> FeatureSolution:
+    def solve(self) -> FeatureSolution:
         """Return the solution; few rows that do not converge have features as well.
 
         A penalty that was chosen on a sample is raised where it does not converge.
@@ -579,7 +576,7 @@ class Dual(Newton):
         reached = not solution.shortfall or self._is_limited(solution.n_iter)
         if reached or not self._has_features:
             return solution._replace(order=self.order)
-        return super().solve(validation)
+        return super().solve()
 
     def path(self, alphas: Iterable[float]) -> Iterator[FeatureSolution]:
         """Yield the solution for each penalty; of few rows, on their features."""

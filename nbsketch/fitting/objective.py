@@ -343,6 +343,8 @@ class Problem(NamedTuple):
         Rows that are not fitted: they calibrate intervals.
     kept : ndarray of shape (n,) or None
         Indices of the rows among those given. None: all of them.
+    validation : tuple of rows and ndarray of shape (m, d), or None
+        Rows and targets on which a spectral filter chooses its parameter.
     """
 
     rows: Any
@@ -351,6 +353,7 @@ class Problem(NamedTuple):
     single_output: bool
     held_out: TrainingRows | None = None
     kept: NDArray | None = None
+    validation: tuple[Any, NDArray] | None = None
 
 
 class FeatureSolution(NamedTuple):
@@ -364,8 +367,8 @@ class FeatureSolution(NamedTuple):
     alpha: float
     objective: float
     gap: float  # relative
-    n_iter: int
-    shortfall: str | None  # a warning, if the accuracy was not reached
+    n_iter: int = 1
+    shortfall: str | None = None  # a warning, if the accuracy was not reached
     states: tuple[State | None, ...] = ()
     rank: int = 0  # number of features
     path: dict[str, NDArray] | None = None  # on which a filter's alpha was chosen
@@ -595,10 +598,8 @@ class LeftOutErrors(NamedTuple):
         return ratio * path.interpolated
 
     def _ridge(self) -> ridge.RidgePath:
-        options = {"sample_weight": self.objective.weights}
         Y = without_tails(self.objective)
-        intercept = self.objective.fit_intercept
-        return ridge.ridge_path(self.design, Y, fit_intercept=intercept, **options)
+        return ridge.ridge_path(self.design, Y, **self.objective._weighting)
 
     def _ridge_alpha(self, path: ridge.RidgePath) -> float:
         """Return the penalty of least left-out error of ridge regression."""

@@ -278,20 +278,12 @@ class LeastSquaresObjective(RadialObjective):
 
     keep_features: ClassVar[bool | None] = None
     is_closed_form: ClassVar[bool] = True
+    loss_kind: ClassVar[str | None] = "square"
+    is_robust = False  # outliers dominate the square loss
 
     def default_size(self) -> int:
         """Return the default size of a sketch."""
         return least_squares_size(len(self.targets))
-
-    @property
-    def loss_kind(self) -> str | None:
-        """The square loss."""
-        return "square"
-
-    @property
-    def is_robust(self) -> bool:
-        """False: outliers dominate the square loss."""
-        return False
 
     def fit(
         self,
@@ -362,13 +354,13 @@ class LeastSquaresObjective(RadialObjective):
         B, b = path.solve(alpha)
         objective, gap = path.certificate(design, self.targets, self.weights, alpha)
         gap = gap / objective if objective > 0 else 0.0
-        return FeatureSolution(B, b, alpha, objective, gap, n_iter=1, shortfall=None)
+        return FeatureSolution(B, b, alpha, objective, gap)
 
     def solve_gram(self, K: NDArray, alpha: float) -> FeatureSolution:
         """Solve without a sketch, for the Gram matrix of the rows."""
         A, b, objective = solve_exact(K, self.targets, alpha, **self.problem())
         gap = relative_gap(K, self.targets, A, alpha, **self.problem())
-        return FeatureSolution(A, b, alpha, objective, gap, n_iter=1, shortfall=None)
+        return FeatureSolution(A, b, alpha, objective, gap)
 
     def losses(self, fitted: NDArray) -> NDArray:
         """Return half the squared norm of the residual of each row."""
@@ -441,14 +433,11 @@ class SpectralObjective(LeastSquaresObjective):
     """Least squares regularized by a spectral filter."""
 
     is_certified: ClassVar[bool] = False
+    loss_kind = None  # filters have no machine on all rows
 
     filter: Filter
     criterion: str
     n_steps: int | None = None
-
-    @property
-    def loss_kind(self) -> None:
-        """None: filters have no machine on all rows."""
 
     def _given(self, filter: Filter, alpha: float | None) -> float | None:
         """Return the parameter if it is given, by itself or as a number of steps."""
@@ -483,10 +472,7 @@ class SpectralObjective(LeastSquaresObjective):
     ) -> FeatureSolution:
         B, b = spectrum.coefficients(filter, alpha)
         objective = float(spectrum.mean_squares(filter, alpha)[0]) / 2
-        steps = filter.n_iter(alpha)
-        return FeatureSolution(
-            B, b, alpha, objective, 0.0, n_iter=steps, shortfall=None
-        )
+        return FeatureSolution(B, b, alpha, objective, 0.0, filter.n_iter(alpha))
 
     def _decompose(self, design: Design) -> tuple[Any, Filter]:
         spectrum = decompose(design, self.targets, **self.problem())

@@ -101,14 +101,9 @@ class PartitionedDesign(Design):
         A = np.ascontiguousarray(A, dtype=float)
         return self._sum(_rmv, rows, A, shape=self.shape[1:] + A.shape[1:])
 
-    def gram(
-        self,
-        rows: NDArray | None = None,
-        weights: NDArray | None = None,
-        *,
-        exact: bool = True,
+    def _gram(
+        self, rows: NDArray | None, weights: NDArray | None, exact: bool
     ) -> NDArray:
-        """Return ``Z[rows]^T diag(weights) Z[rows]``: see `Design.gram`."""
         return self._sum(_gram, rows, weights, exact, shape=(self.shape[1],) * 2)
 
     def gather(self, rows: NDArray) -> Design:

@@ -141,9 +141,8 @@ class ConjugateSearch:
         gaps = self.certificate
         system = self.system
         coef, intercept, unused = system.outputs.restore(
-            self.X[:, columns], system.intercept(self.X, self.product)[columns],
-            system.weights, system.fit_intercept,
-        )  # fmt: skip
+            self.X[:, columns], system.intercept(self.X, self.product)[columns]
+        )
         worst = float(gaps.relative_gap[columns].max(initial=0))
         return Solution(
             coef=coef,
@@ -381,19 +380,16 @@ def conjugate_path(
     operator = as_operator(K)
     penalties = [check_positive("alpha", alpha) for alpha in alphas]
     limits = Limits.checked(tol, max_passes, max_seconds)
-    n = operator.shape[0]
     Y = check_columns(Y, operator.shape[0])
-    rotated = RotatedOutputs(Y, output)
+    rotated = RotatedOutputs(Y, output, sample_weight, fit_intercept)
     if preconditioner is None:
         rng = np.random.default_rng(random_state)
-        shift = n * min(penalties) / rotated.values.max(initial=1)
+        shift = rotated.least_shift(penalties)
         preconditioner = build_preconditioner(
             operator, shift, rng, weights=sample_weight
         )
     for alpha in penalties:
-        system = KernelSystem(
-            operator, rotated, [alpha], sample_weight, fit_intercept, preconditioner
-        )
+        system = KernelSystem(operator, rotated, [alpha], preconditioner)
         solution = ConjugateSearch(system, state, limits, callback).checked_solution()
         state = solution.state
         yield solution
@@ -432,16 +428,14 @@ def solve_columns(
     list of Solution
         One for each penalty.
     """
-    n = len(Y)
     rng = np.random.default_rng(random_state)
-    rotated = RotatedOutputs(check_columns(Y, n), output)
-    shift = n * float(np.min(alphas)) / rotated.values.max(initial=1)
+    Y = check_columns(Y, len(Y))
+    rotated = RotatedOutputs(Y, output, sample_weight, fit_intercept)
+    shift = rotated.least_shift(alphas)
     preconditioner = build_preconditioner(
         K, shift, rng, rank=rank, weights=sample_weight, local=False
     )
-    system = KernelSystem(
-        K, rotated, alphas, sample_weight, fit_intercept, preconditioner
-    )
+    system = KernelSystem(K, rotated, alphas, preconditioner)
     limits = Limits(tol, max_passes, np.inf)
     search = ConjugateSearch(system, None, limits, callback)
     search.run()
@@ -464,10 +458,8 @@ def relative_gap(
 
     Parameters are those of `solve_conjugate`, with `coef` of shape (n, d).
     """
-    rotated = RotatedOutputs(Y, output)
-    system = KernelSystem(
-        StoredMatrix(K), rotated, [alpha], sample_weight, fit_intercept
-    )
+    rotated = RotatedOutputs(Y, output, sample_weight, fit_intercept)
+    system = KernelSystem(StoredMatrix(K), rotated, [alpha])
     A = rotated.rotate(coef)
     gaps = system.certify(A, system.product(A, slice(None)))
     return float(gaps.relative_gap.max(initial=0))
@@ -551,7 +543,7 @@ def solve_nystrom(
     (True, True)
     """
     limits = Limits.checked(tol, max_passes, max_seconds)
-    rotated = RotatedOutputs(check_columns(Y, columns.shape[0]), output)
-    alpha = check_positive("alpha", alpha)
-    system = SketchedSystem(columns, rotated, [alpha], sample_weight, fit_intercept)
+    Y = check_columns(Y, columns.shape[0])
+    rotated = RotatedOutputs(Y, output, sample_weight, fit_intercept)
+    system = SketchedSystem(columns, rotated, [check_positive("alpha", alpha)])
     return ConjugateSearch(system, state, limits, callback).checked_solution()

@@ -6,7 +6,8 @@ rest. Every product accumulates in double precision over the stored values.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from copy import copy
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -54,6 +55,14 @@ class Design:
     origin: NDArray | None = None
     # Whether features have units of their own, so that small ones count as large ones.
     is_graded: bool = False
+    # Gram matrices of all rows by `exact`, once computed; None: they are not kept.
+    _grams: dict[bool, NDArray] | None = None
+
+    def keeping_grams(self) -> Self:
+        """Return the same features, which compute the Gram matrix of all rows once."""
+        shared = copy(self)
+        shared._grams = {}
+        return shared
 
     def blocks(self) -> Iterator[tuple[int, int, NDArray]]:
         """Yield (start, stop, Z[start:stop]) in order, covering all rows."""
@@ -97,6 +106,15 @@ class Design:
             half the time: enough for the matrix of a Newton step, not for its right
             side.
         """
+        if self._grams is None or rows is not None or weights is not None:
+            return self._gram(rows, weights, exact)
+        if exact not in self._grams:
+            self._grams[exact] = self._gram(None, None, exact)
+        return self._grams[exact].copy()
+
+    def _gram(
+        self, rows: NDArray | None, weights: NDArray | None, exact: bool
+    ) -> NDArray:
         out = np.zeros((self.shape[1], self.shape[1]))
         for chosen, part, block in self._chosen(rows):
             part_weights = None if weights is None else weights[part]

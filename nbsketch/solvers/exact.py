@@ -74,9 +74,9 @@ def solve_exact(
     >>> A.round(2).tolist(), b.round(2).tolist(), round(objective, 4)
     ([[-0.5], [0.5]], [0.5], 0.0625)
     """
-    rotated = RotatedOutputs(Y, output)
+    rotated = RotatedOutputs(Y, output, sample_weight, fit_intercept)
     operator = StoredMatrix(K)
-    system = KernelSystem(operator, rotated, [alpha], sample_weight, fit_intercept)
+    system = KernelSystem(operator, rotated, [alpha])
     A = np.zeros(system.shape)
     weights = system.weights
     kept = np.flatnonzero(weights > 0)
@@ -87,9 +87,7 @@ def solve_exact(
         solved = solve_shifted(matrix, sides, shift, weights[kept], alpha)
         A[np.ix_(kept, same)] = centered(solved[:, :-1], solved[:, -1], fit_intercept)
     product = system.product(A, slice(None))
-    coef, b, unused = rotated.restore(
-        A, system.intercept(A, product), weights, fit_intercept
-    )
+    coef, b, unused = rotated.restore(A, system.intercept(A, product))
     return coef, b, float(system.certify(A, product).objective.sum()) + unused
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -266,9 +266,21 @@ class RotatedOutputs:
         The columns of Y V with positive eigenvalues.
     values : ndarray of shape (d',)
         These eigenvalues.
+    weights : ndarray of shape (n,)
+        Non-negative weights of mean one.
+    fit_intercept : bool
+        Whether intercepts are free.
     """
 
-    def __init__(self, Y: NDArray, output: NDArray | None) -> None:
+    def __init__(
+        self,
+        Y: NDArray,
+        output: NDArray | None,
+        sample_weight: NDArray | None,
+        fit_intercept: bool,
+    ) -> None:
+        self.weights = np.ones(len(Y)) if sample_weight is None else sample_weight
+        self.fit_intercept = fit_intercept
         values, self._rotation = output_basis(output, Y.shape[1])
         rotated = Y @ self._rotation
         self._used = values > 0
@@ -280,8 +292,12 @@ class RotatedOutputs:
         """Return coefficients of the rotated outputs that are used."""
         return (coef @ self._rotation)[:, self._used]
 
+    def least_shift(self, alphas: Sequence[float] | NDArray) -> float:
+        """Return the least n alpha over an eigenvalue, for a preconditioner."""
+        return len(self.weights) * float(min(alphas)) / self.values.max(initial=1)
+
     def restore(
-        self, coef: NDArray, intercept: NDArray, weights: NDArray, fit_intercept: bool
+        self, coef: NDArray, intercept: NDArray
     ) -> tuple[NDArray, NDArray, float]:
         """Return coefficients, intercepts and the loss of the columns not used."""
         used = self._used
@@ -289,7 +305,8 @@ class RotatedOutputs:
         b = np.zeros(len(used))
         A[:, used] = coef
         b[used] = intercept
-        b[~used], errors = centered(self._unused, weights, fit_intercept)
+        weights = self.weights
+        b[~used], errors = centered(self._unused, weights, self.fit_intercept)
         loss = float((weights @ np.square(errors)).sum() / (2 * len(weights)))
         return A @ self._rotation.T, self._rotation @ b, loss
 

@@ -116,10 +116,6 @@ class ColumnSystem(ABC):
         Targets.
     alphas : sequence of float or ndarray of shape (a,)
         Penalties. All outputs of the first are before those of the second.
-    weights : ndarray of shape (n,), optional
-        Non-negative weights of mean one.
-    fit_intercept : bool
-        Whether b is free.
 
     Attributes
     ----------
@@ -135,19 +131,15 @@ class ColumnSystem(ABC):
     slack: ClassVar[float] = 1.0  # estimates are bounds, but for rounding
 
     def __init__(
-        self,
-        outputs: RotatedOutputs,
-        alphas: Sequence[float] | NDArray,
-        weights: NDArray | None,
-        fit_intercept: bool,
+        self, outputs: RotatedOutputs, alphas: Sequence[float] | NDArray
     ) -> None:
         self.outputs = outputs
-        self.fit_intercept = fit_intercept
+        self.fit_intercept = outputs.fit_intercept
         self.alphas = (np.reshape(alphas, (-1, 1)) / outputs.values).ravel()
         Y = np.tile(outputs.targets, len(alphas))
         self.n = len(Y)
-        self.weights = np.ones(self.n) if weights is None else weights
-        self.mean, self.Y = centered(Y, self.weights, fit_intercept)
+        self.weights = outputs.weights
+        self.mean, self.Y = centered(Y, self.weights, self.fit_intercept)
 
     def means(self, V: NDArray) -> NDArray:
         """Return the weighted means of columns."""
@@ -190,7 +182,7 @@ class KernelSystem(ColumnSystem):
     ----------
     K : SymmetricOperator of shape (n, n)
         Kernel matrix.
-    outputs, alphas, weights, fit_intercept
+    outputs, alphas
         As in `ColumnSystem`. Rows of weight zero have no coefficient.
     preconditioner : Preconditioner, optional
         Needed for a search.
@@ -201,11 +193,9 @@ class KernelSystem(ColumnSystem):
         K: SymmetricOperator,
         outputs: RotatedOutputs,
         alphas: Sequence[float] | NDArray,
-        weights: NDArray | None,
-        fit_intercept: bool,
         preconditioner: Preconditioner | None = None,
     ) -> None:
-        super().__init__(outputs, alphas, weights, fit_intercept)
+        super().__init__(outputs, alphas)
         self.K = K
         self.preconditioner = preconditioner
         self.shifts = self.n * self.alphas
@@ -482,10 +472,8 @@ class SketchedSystem(ColumnSystem):
         columns: SketchedOperator,
         outputs: RotatedOutputs,
         alphas: Sequence[float] | NDArray,
-        weights: NDArray | None,
-        fit_intercept: bool,
     ) -> None:
-        super().__init__(outputs, alphas, weights, fit_intercept)
+        super().__init__(outputs, alphas)
         self.columns = columns
         self.s = columns.shape[1]
         self.shape = (self.s, self.Y.shape[1])

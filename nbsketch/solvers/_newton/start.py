@@ -14,11 +14,10 @@ diagonalize, so that it costs two products with Z. It comes within a percent of 
 minimum in the time of a few Newton steps, which then start from its dual point.
 """
 
-from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from nbsketch._machine.blas import eigh
 from nbsketch.losses import Loss
@@ -199,52 +198,4 @@ def _of_class(start: State, j: int) -> State:
 def shared(design: Design, n_problems: int) -> Design:
     """Return the features for some problems, which are solved one by one."""
     has_gram = n_problems > 1 and not isinstance(design, WhitenedColumns)
-    return SharedDesign(design) if has_gram else design
-
-
-class SharedDesign(Design):
-    """Features that keep the Gram matrix of all their rows once it is computed.
-
-    The first Newton step of every class needs it.
-    """
-
-    def __init__(self, design: Design) -> None:
-        self.shape = design.shape
-        self.dtype = design.dtype
-        self.is_graded = design.is_graded
-        self._design = design
-        self._grams: dict[bool, NDArray] = {}
-
-    def blocks(self) -> Iterator[tuple[int, int, NDArray]]:
-        """Yield the blocks of the features."""
-        return self._design.blocks()
-
-    def gram(
-        self,
-        rows: NDArray | None = None,
-        weights: NDArray | None = None,
-        *,
-        exact: bool = True,
-    ) -> NDArray:
-        """Return ``Z[rows]^T diag(weights) Z[rows]``; keep that of all rows."""
-        if rows is not None or weights is not None:
-            return self._design.gram(rows, weights, exact=exact)
-        if exact not in self._grams:
-            self._grams[exact] = self._design.gram(exact=exact)
-        return self._grams[exact].copy()
-
-    def gather(self, rows: NDArray) -> Design:
-        """Return the features of the given rows."""
-        return self._design.gather(rows)
-
-    def collect(self) -> NDArray:
-        """Return all features as one array, which may be shared."""
-        return self._design.collect()
-
-    def mv(self, W: ArrayLike) -> NDArray:
-        """Return ``Z W``."""
-        return self._design.mv(W)
-
-    def rmv(self, A: ArrayLike, rows: NDArray | None = None) -> NDArray:
-        """Return ``Z[rows]^T A``."""
-        return self._design.rmv(A, rows)
+    return design.keeping_grams() if has_gram else design

@@ -168,6 +168,11 @@ def replicated(rows: Rows, x: str, y: str) -> tuple[NDArray, NDArray]:
     return np.array(list(complete), dtype=float), np.ascontiguousarray(curves)
 
 
+def plain(row: Row) -> Row:
+    """Return a row with numbers of Python in the place of those of NumPy."""
+    return {k: v.item() if isinstance(v, np.generic) else v for k, v in row.items()}
+
+
 def spread(name: str, values: Iterable[float]) -> dict[str, float]:
     """Return mean and standard deviation as the columns `name` and name_deviation."""
     array = np.array(list(values))

@@ -120,12 +120,12 @@ def measure(name: str, count: int) -> Iterator[Row]:
         theirs = np.array([measured_mapie(setting, draw) for draw in draws])
     for k, nominal in enumerate(COVERAGES):
         inside, widths = ours[:, k].T
-        row = {"setting": name, "nominal": nominal, "coverage": float(inside.mean())}
-        row |= {"error": float(inside.std() / np.sqrt(count))}
-        row |= {"width": float(np.median(widths)), "mapie": None, "mapie_width": None}
+        row = {"setting": name, "nominal": nominal, "coverage": inside.mean()}
+        row |= {"error": inside.std() / np.sqrt(count)}
+        row |= {"width": np.median(widths), "mapie": None, "mapie_width": None}
         if theirs is not None:
-            row["mapie"] = float(theirs[:, k, 0].mean())
-            row["mapie_width"] = float(np.median(theirs[:, k, 1]))
+            row["mapie"] = theirs[:, k, 0].mean()
+            row["mapie_width"] = np.median(theirs[:, k, 1])
         yield row
 
 
@@ -178,7 +178,7 @@ def judged(ends: NDArray, draw: Draw) -> tuple[float, float]:
     inside = np.all(each.reshape(len(y), -1), axis=1)
     labels = np.zeros(len(y)) if groups is None else groups
     counted = np.flatnonzero(labels == labels.max())
-    return float(np.mean(inside[counted])), float((ends[..., 1] - ends[..., 0]).mean())
+    return np.mean(inside[counted]), (ends[..., 1] - ends[..., 0]).mean()
 
 
 def measured_mapie(setting: IntervalCase, draw: Draw) -> list[tuple[float, float]]:

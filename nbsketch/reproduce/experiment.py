@@ -148,7 +148,7 @@ def measure_all(
     """Append the rows of all points to `rows` and to a CSV file, and return `rows`."""
     rows = [] if rows is None else rows
     for point in counted(points, lambda point: label.format(*point)):
-        for row in measure(*point):
+        for row in map(_report.plain, measure(*point)):
             rows.append(row)
             if file:
                 _report.write_csv([row], file, "a" if file.exists() else "w")

@@ -122,7 +122,7 @@ def fit(
 
 
 def _error(model: SketchedKernelRegressor, X: NDArray, y: NDArray) -> float:
-    return float(np.mean((model.predict(X) - y) ** 2))
+    return np.mean((model.predict(X) - y) ** 2)
 
 
 def methods_of(name: str, quick: bool) -> tuple[list[PohlenMethod], list[PohlenMethod]]:

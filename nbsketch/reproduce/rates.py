@@ -176,7 +176,7 @@ def _least(risks: dict[str, NDArray]) -> Iterator[Found]:
     """Yield series, source and the excess risk at the best parameter."""
     for name, risk in risks.items():
         for source, value in zip(SOURCES, risk.min(axis=0), strict=True):
-            yield name, source, float(value)
+            yield name, source, value
 
 
 def _distances(sample: DesignSample) -> Iterator[Found]:
@@ -255,11 +255,11 @@ def first_crossing(sizes: NDArray, values: NDArray, level: float) -> float | Non
         return None
     last = below[0]
     if last == 0:
-        return float(sizes[0])
+        return sizes[0]
     x = np.log(sizes[last - 1 : last + 1])
     y = np.log(values[last - 1 : last + 1])
     share = (y[0] - np.log(level)) / (y[0] - y[1])
-    return float(np.exp(x[0] + share * (x[1] - x[0])))
+    return np.exp(x[0] + share * (x[1] - x[0]))
 
 
 def _gradients(sample: DesignSample, rng: np.random.Generator) -> Iterator[Found]:
@@ -279,7 +279,7 @@ def _gradients(sample: DesignSample, rng: np.random.Generator) -> Iterator[Found
             options = {"step": factor * step, "batch_size": batch, "n_steps": stops[-1]}
             path = solve_sgm(Z, Y, **options, checkpoints=stops, rng=rng).path
             risks = [DESIGN.excess_risk(basis @ i.coef, source).mean() for i in path]
-            yield name, source, float(min(risks))
+            yield name, source, min(risks)
 
 
 def points(replicates: int, quick: bool) -> Points:

@@ -147,7 +147,7 @@ def measure(
         "series": name,
         "size": size,
         "replicate": replicate,
-        "error": float(np.mean((y - predict(X)) ** 2) / np.ptp(y)),
+        "error": np.mean((y - predict(X)) ** 2) / np.ptp(y),
         "seconds": seconds,
         "landmarks": landmarks,
     }

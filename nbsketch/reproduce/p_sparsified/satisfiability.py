@@ -58,7 +58,7 @@ def measure(
     }
     c = diagnostics.satisfiability_constant(density)
     row: Row = {"set": name, "sketch": label, "size": size, "c": c}
-    row |= {key: float(np.mean(values)) for key, values in within.items()}
+    row |= {key: np.mean(values) for key, values in within.items()}
     yield row | {"draws": replicates, "dimension": checks[0].dimension}
 
 

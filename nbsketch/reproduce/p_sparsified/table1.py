@@ -61,12 +61,12 @@ def tune(split: Split, method: str) -> Setting:
     X = split.X_train[order]
     y = split.Y_train[order]
     bandwidths = median_distance(X, rng=0) * _BANDWIDTH_FACTORS
-    best = (np.inf, np.nan, np.nan, np.nan)
+    trials = []
     for gamma in _GAMMAS:
         model = _model(sketch, seed=0, gamma=gamma, tol=_TUNING_TOL)
         result = cross_validate(model, X, y, bandwidths, _ALPHAS, cv=_FOLDS)
-        best = min(best, (float(result.errors.min()), *result.best(), gamma))
-    return dict(zip(("bandwidth", "alpha", "gamma"), best[1:], strict=True))
+        trials.append((result.errors.min(), *result.best(), gamma))
+    return dict(zip(("bandwidth", "alpha", "gamma"), min(trials)[1:], strict=True))
 
 
 def _model(sketch: SketchRecipe, seed: int, **options: Any) -> JointQuantileRegressor:

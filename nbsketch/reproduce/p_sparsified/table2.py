@@ -176,7 +176,7 @@ def measure(
 ) -> Iterator[Row]:
     """Yield error and time of one fit, and its setting."""
     errors, seconds = errors_of(split, model_of(method, setting, seed), seed)
-    row = {"set": name, "method": method, "arrmse": float(errors.mean())}
+    row = {"set": name, "method": method, "arrmse": errors.mean()}
     yield row | {"seconds": seconds} | setting
 
 
@@ -205,7 +205,7 @@ def measure_targets(
     """Yield the error of each target in one fit."""
     errors, _ = errors_of(split, model_of(method, setting, seed), seed)
     for target, error in zip(where(TARGETS, set=name), errors, strict=True):
-        yield {**target, "method": method, "error": float(error)}
+        yield {**target, "method": method, "error": error}
 
 
 def summarize_targets(rows: Rows) -> Rows:
@@ -246,7 +246,7 @@ def measure_vector(name: str, model: Any, split: Split, seed: int) -> Iterator[R
     model = clone(model).set_params(random_state=seed)
     errors, seconds = errors_of(split, model, seed)
     row = {"set": "rf1", "method": name, "alpha": model.alpha}
-    yield row | {"arrmse": float(errors.mean()), "seconds": seconds}
+    yield row | {"arrmse": errors.mean(), "seconds": seconds}
 
 
 def summarize_vector(rows: Rows) -> Rows:

@@ -149,7 +149,7 @@ def excess_risk(
     errors = model.predict(test).reshape(best.shape) - best
     noise = np.concatenate([noise, -noise])
     risks = LOSS.norm_value((errors[:, None] - noise).reshape(-1, d))
-    return float(risks.mean() - LOSS.norm_value(noise).mean())
+    return risks.mean() - LOSS.norm_value(noise).mean()
 
 
 def summarize(rows: Rows) -> Rows:

@@ -146,16 +146,16 @@ def scores_of(task: str, values: NDArray, y: NDArray) -> Row:
     if task == problems.CLASSIFICATION:
         p = np.clip(values, 1e-15, None)
         p = p / p.sum(axis=1, keepdims=True)
-        scores["error"] = float(np.mean(p.argmax(axis=1) != y))
-        scores["log_loss"] = float(log_loss(y, p, labels=np.arange(p.shape[1])))
+        scores["error"] = np.mean(p.argmax(axis=1) != y)
+        scores["log_loss"] = log_loss(y, p, labels=np.arange(p.shape[1]))
         scores["calibration"] = calibration_error(p, y)
     elif task == problems.QUANTILES:
         total = pinball_loss(y, values, machines.LEVELS)
         scores["error"] = total / len(machines.LEVELS)
         inside = (values[:, 0] <= y) & (y <= values[:, -1])
-        scores["coverage"] = float(inside.mean())
+        scores["coverage"] = inside.mean()
     else:
-        scores["error"] = float(np.sqrt(np.mean((np.ravel(values) - y) ** 2)))
+        scores["error"] = np.sqrt(np.mean((np.ravel(values) - y) ** 2))
     return scores
 
 
@@ -168,7 +168,7 @@ def calibration_error(p: NDArray, y: NDArray) -> float:
     confidence = p.max(axis=1)
     bins = np.minimum((confidence * _BINS).astype(int), _BINS - 1)
     gaps = np.bincount(bins, confidence - (p.argmax(axis=1) == y))
-    return float(np.abs(gaps).sum() / len(y))
+    return np.abs(gaps).sum() / len(y)
 
 
 def remarks() -> list[str]:

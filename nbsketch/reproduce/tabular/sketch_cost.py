@@ -112,7 +112,7 @@ def evaluate(problem: CostProblem, table: Examples, seed: int) -> Iterator[Row]:
             "loss": problem.loss,
             "sketch": name,
             "landmarks": len(model.landmarks_),
-            "error": float(_ERRORS[problem.loss](y_test, predictions[0][0])),
+            "error": _ERRORS[problem.loss](y_test, predictions[0][0]),
             "fit": seconds,
             # microseconds of a row
             "predict": 1e6 * min(s for _, s in predictions) / len(X_test),

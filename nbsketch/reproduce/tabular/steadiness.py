@@ -132,14 +132,14 @@ def spread_of(split: Split, loss: str, count: int) -> Row:
     """Return median and spread of the errors of a loss over random states."""
     pairs = [fitted(split, loss, seed) for seed in range(count)]
     errors, seconds = np.transpose(pairs)
-    median = float(np.median(errors))
+    median = np.median(errors)
     return {
         "rows": len(split.Y_train),
         "features": split.X_train.shape[1],
         "seeds": count,
         "error": median,
-        "worst": float(errors.max()) / median,
-        "seconds": float(np.median(seconds)),
+        "worst": errors.max() / median,
+        "seconds": np.median(seconds),
     }
 
 
@@ -148,7 +148,7 @@ def fitted(split: Split, loss: str, seed: int) -> tuple[float, float]:
     model = SketchedKernelRegressor(loss=loss, random_state=seed)
     predicted, seconds = split.fit(model)
     error = np.sqrt(np.mean((predicted - split.Y_test) ** 2))
-    return float(error / split.Y_train.std()), seconds
+    return error / split.Y_train.std(), seconds
 
 
 run = Experiment("steadiness", points, measure, worst_first, key=("set", "type"))

@@ -88,7 +88,7 @@ def measure(
         np.log([fitted(kernel, loss, noise, seed, *at) for at in threshold.settings()])
         for seed in range(replicates)
     ]
-    error = float(np.exp(np.median(logs, axis=0)[0, 0]))
+    error = np.exp(np.median(logs, axis=0)[0, 0])
     largest = LARGEST_CLEAN if noise < _CLEAN else LARGEST
     changes = np.diff(logs, axis=1)[:, 0]
     steps = np.exp(np.median(changes, axis=0))
@@ -98,11 +98,11 @@ def measure(
         "loss": loss,
         "noise": noise,
         "error": error,
-        "step": float(steps[0]),
+        "step": steps[0],
         # Of the mean of the paired changes; 0 for a single draw.
-        "standard_error": float(changes[:, 0].std() / max(1, replicates - 1) ** 0.5),
-        "time_step": float(steps[1]),
-        "exceeds": bool(steps[0] > largest or steps[1] > LARGEST_TIME),
+        "standard_error": changes[:, 0].std() / max(1, replicates - 1) ** 0.5,
+        "time_step": steps[1],
+        "exceeds": steps[0] > largest or steps[1] > LARGEST_TIME,
     }
 
 
@@ -123,10 +123,10 @@ def fitted(
     _, seconds = timed(model.fit, X, y)
     if loss != "logistic":
         error = np.sqrt(np.mean(np.square(model.predict(X_test) - truth)))
-        return float(error), seconds
+        return error, seconds
     scores = model.decision_function(X_test)
     losses = np.logaddexp(0, -np.where(truth > 0, scores, -scores))
-    return float(np.mean(losses)), seconds
+    return np.mean(losses), seconds
 
 
 def largest_first(rows: Rows) -> Rows:

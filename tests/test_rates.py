@@ -259,7 +259,7 @@ def test_distances_in_the_norm_of_the_space():
 
 
 def test_run(small, monkeypatch, tmp_path, capsys):
-    monkeypatch.setattr(rates, "SIZES", (64, 128))
+    monkeypatch.setattr(rates, "SIZES", [[64, 128]])
     drawn = []
     monkeypatch.setattr(
         experiment, "save_panels", lambda panels, *_: drawn.extend(panels)

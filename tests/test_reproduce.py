@@ -87,10 +87,8 @@ def tiny_table2(monkeypatch):
 def tiny_figures(monkeypatch):
     """Shrink the figures: 300 rows, two sizes, two more of sub-sampling."""
     monkeypatch.setattr(figures, "N_ROWS", 300)
-    monkeypatch.setattr(figures, "SIZES", (10, 20))
-    monkeypatch.setattr(figures, "MANY_LANDMARKS", (40, 60))
-    monkeypatch.setattr(figures, "QUICK_SIZES", (10, 20))
-    monkeypatch.setattr(figures, "QUICK_LANDMARKS", (40,))
+    monkeypatch.setattr(figures, "SIZES", [[10, 20], [10, 20]])
+    monkeypatch.setattr(figures, "LANDMARKS", [[40, 60], [40]])
     monkeypatch.setattr(_figures, "DPI", 100)
 
 

@@ -52,13 +52,12 @@ def tiny(monkeypatch):
     monkeypatch.setattr(multilabel, "SETTINGS", settings)
     monkeypatch.setattr(multilabel, "load", load)
     for name, value in {
-        "QUICK_TRAIN": 60,
+        "N_TRAIN": [60, 60],
         "N_OTHERS": 20,
         "N_FEATURES": 12,
-        "QUICK_SIZES": (5, 10),
-        "SIZES": (5, 10),
+        "SIZES": [[5, 10], [5, 10]],
         "FIXED_SIZE": 10,
-        "QUICK_RATE_ROWS": (40, 80),
+        "RATE_ROWS": [[], [40, 80]],
     }.items():
         monkeypatch.setattr(least_squares, name, value)
 

@@ -14,7 +14,7 @@ from nbsketch.reproduce.p_sparsified.table4 import FAMILIES
 @pytest.fixture
 def tiny(monkeypatch):
     grid = {"rows": (200, 300, 400), "size": 10, "sizes": (5, 10, 15), "n": 200}
-    monkeypatch.setattr(table4, "QUICK_GRIDS", {"columns": grid, "all": grid})
+    monkeypatch.setattr(table4, "GRIDS", [{}, {"columns": grid, "all": grid}])
     monkeypatch.setattr(table4, "_SHORTEST", 1e-3)
     monkeypatch.setattr(_figures, "DPI", 60)
 

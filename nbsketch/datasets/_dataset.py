@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -143,7 +142,7 @@ class Dataset:
                 f"got {fractions!r}"
             )
         order = random_generator(rng).permutation(n_samples)
-        parts = [order[a:b] for a, b in pairwise(cuts)]
+        parts = np.split(order, cuts)[1:-1]
         return tuple((_rows(self.X, part), _rows(self.y, part)) for part in parts)
 
     def _boundary(self) -> int:

@@ -12,6 +12,7 @@ report are marked "(added)".
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from itertools import product
 from typing import NamedTuple
 
 import numpy as np
@@ -43,10 +44,8 @@ SINE = "sine"
 # Size of the sparse JL sketch of each set.
 SPARSE_SIZES = ENTRIES["pohlen"]["sparse_sizes"]
 # Those up to the number of training rows of a set.
-SIZES = (5, 10, 20, 40, 80, 160, 300)
-QUICK_SIZES = (10, 40)
-NONZEROS = (1, 2, 4, 8, 16)
-QUICK_NONZEROS = (1, 8)
+SIZES = ENTRIES["pohlen"]["sizes"]
+NONZEROS = ENTRIES["pohlen"]["nonzeros"]
 
 
 class Parts(NamedTuple):
@@ -127,9 +126,9 @@ def _error(model: SketchedKernelRegressor, X: NDArray, y: NDArray) -> float:
 
 def methods_of(name: str, quick: bool) -> tuple[list[PohlenMethod], list[PohlenMethod]]:
     """Return the methods of the runs over sizes, and over nonzeros, on a set."""
-    sizes = QUICK_SIZES if quick else SIZES
-    nonzeros = *(QUICK_NONZEROS if quick else NONZEROS), SPARSE_SIZES[name]
-    by_size = [PohlenMethod(m, s) for m in (*SKETCHES, BOOTSTRAP) for s in sizes]
+    nonzeros = *NONZEROS[quick], SPARSE_SIZES[name]
+    pairs = product((*SKETCHES, BOOTSTRAP), SIZES[quick])
+    by_size = [PohlenMethod(*pair) for pair in pairs]
     by_nonzeros = [PohlenMethod(SPARSE, SPARSE_SIZES[name], c) for c in nonzeros]
     return [PohlenMethod(WITHOUT, 0), *by_size], by_nonzeros
 

@@ -74,8 +74,7 @@ _MOST_ROWS = 4096  # of them: the number of steps grows faster than n
 _STOPS = 2.0 ** np.arange(1, 4.5, 0.5)
 # The step of regime I is large and keeps much noise of the batches.
 _STEP_FACTORS = {"I": 0.25}
-SIZES = tuple(2**k for k in range(8, 14))
-QUICK_SIZES = (256, 512, 1024)
+SIZES = ENTRIES["rates"]["sizes"]
 _PROJECTIONS = ("projection", "unequal")
 # Plain Nystrom, by uniform sub-sampling, needs more landmarks than other sketches.
 PLAIN = "sub-sampling"
@@ -284,7 +283,7 @@ def _gradients(sample: DesignSample, rng: np.random.Generator) -> Iterator[Found
 
 def points(replicates: int, quick: bool) -> Points:
     """Return replicate and number of rows; each has its own inputs."""
-    return list(product(range(replicates), QUICK_SIZES if quick else SIZES))
+    return list(product(range(replicates), SIZES[quick]))
 
 
 def theory(part: str, series: str, source: float) -> float:

@@ -367,11 +367,6 @@ class TargetRows:
     features: Any  # of the distinct outputs, dense or sparse, (c, t)
     owner: NDArray  # index of each training output among them, (n,)
 
-    @property
-    def shape(self) -> tuple[int, int]:
-        """(n, t)."""
-        return len(self.owner), self.features.shape[1]
-
     def __getitem__(self, rows: slice) -> Any:
         """Return the features of a slice of rows."""
         return self.features[self.owner[rows]]

@@ -245,8 +245,6 @@ class TabularModel(SaveMixin, CallbackSupportMixin, BaseEstimator):
             strata = classes[left_out.kept]
             data = data._replace(Y=strata[:, None])
         folds = folds_of(len(data.Y), data.labels, strata, rng)
-        if not folds:
-            return []
         place = np.searchsorted(left_out.kept, left_out.drawn)
         is_usual = isinstance(self.partners, str)
 

@@ -84,7 +84,7 @@ class Values:
         used, codes = np.unique(data[data >= 0], return_inverse=True)
         data[data >= 0] = codes
         levels = tuple(self.levels[k] for k in used)
-        return Values(self.kind, data, levels, self.ordered, self.numeric)
+        return replace(self, data=data, levels=levels)
 
     def among(self, missing: NDArray) -> Values:
         """Return the column of all rows, of which these are the ones not `missing`."""

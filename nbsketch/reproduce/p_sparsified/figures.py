@@ -48,11 +48,9 @@ from nbsketch.solvers.newton import solve_scalar
 from nbsketch.solvers.stochastic import StochasticSolver
 
 N_ROWS = 10_000
-SIZES = tuple(range(40, 141, 10))
-QUICK_SIZES = (40, 100, 140)
+SIZES = ENTRIES["figure1"]["sizes"]
 # Sub-sampling with landmarks that take as long as the other sketches, and longer.
-MANY_LANDMARKS = (200, 300, 400, 600, 1000, 1400, 2000)
-QUICK_LANDMARKS = (200, 400)
+LANDMARKS = ENTRIES["figure1"]["landmarks"]
 NONZEROS = (5, 10, 30, 50)  # expected, of a row of a p-sparsified sketch
 SUBSAMPLING = "sub-sampling"
 GAUSSIAN = "Gaussian"
@@ -85,15 +83,14 @@ Data = tuple[NDArray, NDArray]
 Fitted = tuple[Callable[[NDArray], NDArray], int]
 
 
-def sizes_of(problem: FigureFit, quick: bool = False) -> dict[str, tuple[int, ...]]:
+def sizes_of(problem: FigureFit, quick: bool = False) -> dict[str, list[int]]:
     """Return the sizes of each series of a figure."""
-    sizes = QUICK_SIZES if quick else SIZES
+    sizes = SIZES[quick]
     kind = f"n-S{problem.law[0].upper()}"
     names = [f"{k}/{kind}" for k in NONZEROS] + ["accumulation, m = 20", FOURIER]
     names += [COUNT, GAUSSIAN, f"{_ADAM_NONZEROS}/{kind}{ADAM}"]
     names += ["leverage", "pivoted Cholesky"]
-    landmarks = sizes + (QUICK_LANDMARKS if quick else MANY_LANDMARKS)
-    return {SUBSAMPLING: landmarks} | dict.fromkeys(names, sizes)
+    return {SUBSAMPLING: sizes + LANDMARKS[quick]} | dict.fromkeys(names, sizes)
 
 
 def fit(problem: FigureFit, name: str, size: int, seed: int, data: Data) -> Fitted:

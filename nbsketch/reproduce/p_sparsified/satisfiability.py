@@ -20,8 +20,7 @@ from nbsketch.reproduce._report import Row, Rows, groups
 from nbsketch.reproduce.experiment import Experiment, Points
 
 N_ROWS = 600
-SIZES = (25, 50, 75, 100, 150, 200, 300, 400)
-QUICK_SIZES = (50, 200, 400)
+SIZES = ENTRIES["satisfiability"]["sizes"]
 # In units in which the norm of the regression function is 1: the statistical dimension
 # is that of the first block of eigenvalues, and of the outliers if any.
 NOISE = 0.5
@@ -36,7 +35,7 @@ def points(replicates: int, quick: bool) -> Points:
     """Yield set, its spectrum, sketch, size and the number of draws."""
     for name, n_outliers in SETS.items():
         X, _ = make_friedman_outliers(N_ROWS, n_outliers=n_outliers, random_state=0)
-        for label, size in product(SKETCHES, QUICK_SIZES if quick else SIZES):
+        for label, size in product(SKETCHES, SIZES[quick]):
             yield name, diagnostics.spectrum(X), label, size, replicates
 
 

@@ -30,8 +30,7 @@ from nbsketch.reproduce._report import Row, Rows, log_log_slope, replicated, whe
 from nbsketch.reproduce.experiment import Experiment, Points
 from nbsketch.sketches import PSparsifiedSketch
 
-ROWS = tuple(100 * 2**k for k in range(8))
-QUICK_ROWS = (100, 200, 400, 800)
+ROWS = ENTRIES["table3"]["rows"]
 LANDMARKS = 1600
 _MOST_RISK_ROWS = 3200  # the time of dense sketches grows as the square
 # In units in which the norm of the regression function is 1.
@@ -98,7 +97,7 @@ CASES = {
 
 def points(replicates: int, quick: bool) -> Points:
     """Return kernel, draw of the inputs, and number of rows."""
-    return list(product(CASES, range(replicates), QUICK_ROWS if quick else ROWS))
+    return list(product(CASES, range(replicates), ROWS[quick]))
 
 
 def measure(name: str, replicate: int, n: int) -> Iterator[Row]:

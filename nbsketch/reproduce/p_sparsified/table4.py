@@ -54,13 +54,12 @@ FAMILIES = {name: Family(**f) for name, f in ENTRIES["table4"]["families"].items
 # Numbers of rows at one size, and sizes at one number of rows: for products by columns,
 # and by all of them, n^2 values.
 GRIDS = ENTRIES["table4"]["grids"]
-QUICK_GRIDS = ENTRIES["table4"]["quick_grids"]
 
 
 def points(replicates: int, quick: bool) -> Points:
     """Yield sketch, scan, n, s, and the number of repetitions of each measurement."""
     for name, family in FAMILIES.items():
-        grid = (QUICK_GRIDS if quick else GRIDS)[family.grid]
+        grid = GRIDS[quick][family.grid]
         for n in grid["rows"]:
             yield name, "n", n, grid["size"], replicates
         for size in grid["sizes"]:

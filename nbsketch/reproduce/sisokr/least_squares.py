@@ -27,19 +27,16 @@ from nbsketch.reproduce._report import Row, Rows, column, timed, where
 from nbsketch.reproduce.experiment import Experiment, Points
 from nbsketch.structured import InputOutputKernelRegressor
 
-N_TRAIN = 10_000
-QUICK_TRAIN = 2_000
+N_TRAIN = ENTRIES["sisokr_synthetic"]["rows"]
 N_OTHERS = 1_000
 N_FEATURES = 300
-SIZES = (25, 50, 100, 150, 200, 300)
-QUICK_SIZES = (25, 100, 200)
+SIZES = ENTRIES["sisokr_synthetic"]["sizes"]
 # The size of the one sketch while that of the other varies.
 FIXED_SIZE = 200
 _ALPHAS = 10.0 ** np.arange(-9, 1)
 
 
-RATE_ROWS = (1000, 2000, 4000, 8000)
-QUICK_RATE_ROWS = (500, 1000, 2000)
+RATE_ROWS = ENTRIES["sisokr_rates"]["rows"]
 # Exponents of n: times of a p-sparsified sketch with p = 20/n and of all rows; and of
 # the bound, with 2/3 as the capacity of inputs and 1, the largest, for outputs.
 STATED = ENTRIES["sisokr_rates"]["stated"]
@@ -102,7 +99,7 @@ def _best_alpha(X: NDArray, Y: NDArray, X_val: NDArray, Y_val: NDArray) -> float
     return float(_ALPHAS[np.argmin(errors)])
 
 
-def methods(sizes: tuple[int, ...]) -> list[SketchPair]:
+def methods(sizes: list[int]) -> list[SketchPair]:
     """Return the methods and sizes; the method without sketches comes last."""
     return [
         *(SketchPair("SIOKR", "input", m, None) for m in sizes),
@@ -115,17 +112,16 @@ def methods(sizes: tuple[int, ...]) -> list[SketchPair]:
 
 def points(replicates: int, quick: bool) -> Points:
     """Yield method, number of rows and replicate; without sketches there is one."""
-    sizes, n = (QUICK_SIZES, QUICK_TRAIN) if quick else (SIZES, N_TRAIN)
     for seed in range(replicates):
-        for method in methods(sizes)[: None if seed == 0 else -1]:
-            yield method, n, seed
+        for method in methods(SIZES[quick])[: None if seed == 0 else -1]:
+            yield method, N_TRAIN[quick], seed
 
 
 def measure(method: SketchPair, n: int, seed: int) -> Iterator[Row]:
     """Yield one measurement: error, and seconds of training and inference."""
     problem = make_problem(n, seed)
     if seed == 0:  # compiles
-        count = max(*SIZES, FIXED_SIZE)
+        count = max(*SIZES[0], FIXED_SIZE)
         start = problem._replace(X=problem.X[:count], Y=problem.Y[:count])
         evaluate(method, start, seed)
     row = {**method._asdict(), "replicate": seed}
@@ -188,7 +184,7 @@ run = Experiment("sisokr_synthetic", points, measure, summarize, panels)
 def rate_points(replicates: int, quick: bool) -> Points:
     """Yield method, number of rows and replicate."""
     sizes = {"IOKR": None, "SISOKR": FIXED_SIZE}
-    for seed, n in product(range(replicates), QUICK_RATE_ROWS if quick else RATE_ROWS):
+    for seed, n in product(range(replicates), RATE_ROWS[quick]):
         for name, size in sizes.items():
             yield SketchPair(name, "input", size, size), n, seed
 

@@ -13,13 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nbsketch.estimators import SketchedKernelClassifier, SketchedKernelRegressor
+from nbsketch.reproduce import ENTRIES
 from nbsketch.reproduce._report import Row, Rows, timed
 from nbsketch.reproduce.experiment import Experiment, Points
 
 # Beyond 5152, 8121 and 17,320 rows of three columns pinball, smooth and square losses
 # have a sketch.
-ROWS = (500, 1000, 1500, 5152, 8121, 17_320, 40_000)
-QUICK_ROWS = (500, 1500)
+ROWS = ENTRIES["steps"]["rows"]
 SIZES = (1000, 1500)  # of sketches
 KERNELS = ("auto", "gaussian", "laplacian")
 LOSSES = ("square", "huber", "pinball", "logistic")
@@ -66,7 +66,7 @@ def points(
 
     Of the square loss at few rows if `quick`; of the losses `methods` if given.
     """
-    thresholds = [Threshold("rows", n) for n in (QUICK_ROWS if quick else ROWS)]
+    thresholds = [Threshold("rows", n) for n in ROWS[quick]]
     if not quick:
         thresholds += [Threshold("size", size) for size in SIZES]
     losses = methods or (LOSSES[:1] if quick else LOSSES)

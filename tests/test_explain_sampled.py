@@ -1,6 +1,7 @@
 """Shapley values of models that are no products over features, by shap."""
 
 import sys
+from importlib import import_module
 from itertools import combinations
 from math import factorial
 
@@ -19,6 +20,12 @@ from nbsketch.explain import expected_value, shapley_values
 from nbsketch.kernels import MaternKernel
 
 pytest.importorskip("shap")
+
+
+@pytest.fixture(autouse=True)
+def no_compilation(plain_python):
+    """Parts of shap that it compiles anew in each process run as Python."""
+    plain_python(import_module("shap.utils._masked_model"))
 
 
 def table(n=150):

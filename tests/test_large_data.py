@@ -512,6 +512,7 @@ def test_the_limit_decides_between_a_factorization_and_passes(rng, monkeypatch):
     assert np.abs(found - free).max() < 0.05
 
 
+SCALED = {"bandwidth": 1.0, "preprocessing": "both", "alpha": 1e-3, "random_state": 0}
 DENSE = RNG.normal(size=(200, 3))
 WAVE = np.sin(DENSE[:, 0]) + 0.1 * RNG.normal(size=200)
 # What takes rows after a fit, of models that transform them.
@@ -523,12 +524,14 @@ USES = {
         model.set_params(sketch="gaussian", size=20).fit(DENSE, WAVE).predict(DENSE)
     ),
     "linear": lambda model: (
-        model.set_params(kernel="linear", preprocessing="rank")
+        model.set_params(kernel="linear", bandwidth=None, preprocessing="rank")
         .fit(DENSE, WAVE)
         .predict(DENSE)
     ),
     "function": lambda model: (
-        model.set_params(kernel=lambda A, B: np.exp(-((A[:, None] - B) ** 2).sum(2)))
+        model.set_params(
+            kernel=lambda A, B: np.exp(-((A[:, None] - B) ** 2).sum(2)), bandwidth=None
+        )
         .fit(DENSE, WAVE)
         .predict(DENSE)
     ),
@@ -551,14 +554,12 @@ USES = {
         .predict(DENSE)
     ),
     "calibrated": lambda model: (
-        JointQuantileRegressor(calibration=0.2, alpha=1e-3, size=30, random_state=0)
+        JointQuantileRegressor(calibration=0.2, size=30, **SCALED)
         .fit(DENSE, WAVE)
         .predict_interval(DENSE, 0.8)
     ),
     "classes": lambda model: (
-        SketchedKernelClassifier(alpha=1e-3, random_state=0)
-        .fit(DENSE, WAVE > 0)
-        .decision_function(DENSE)
+        SketchedKernelClassifier(**SCALED).fit(DENSE, WAVE > 0).decision_function(DENSE)
     ),
     "shapley": lambda model: shapley_values(
         model.set_params(kernel="gaussian").fit(DENSE, WAVE), DENSE[:20]
@@ -571,7 +572,7 @@ USES = {
 def test_transformed_rows_are_used_tile_by_tile(use, monkeypatch):
     monkeypatch.setattr("nbsketch.gram.lazy._LAZY_ROWS", 64)
     monkeypatch.setenv("NBSKETCH_MEMORY_LIMIT", "1000")
-    model = SketchedKernelRegressor(preprocessing="both", alpha=1e-3, random_state=0)
+    model = SketchedKernelRegressor(**SCALED)
     far = USES[use](clone(model).fit(DENSE, WAVE))
     monkeypatch.setenv("NBSKETCH_MEMORY_LIMIT", "4GB")
     near = USES[use](model.fit(DENSE, WAVE))

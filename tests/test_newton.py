@@ -1,4 +1,5 @@
 import doctest
+from itertools import cycle
 
 import numpy as np
 import pytest
@@ -115,7 +116,7 @@ def test_examples_run(module):
     assert results.attempted and not results.failed
 
 
-@pytest.mark.thin
+@pytest.mark.thin(times=1)
 @every_loss
 @both_intercepts
 @pytest.mark.parametrize("alpha", [1e-8, 1e-4, 1.0])
@@ -319,24 +320,25 @@ def degenerate_targets(Z, loss):
 
 @pytest.mark.thin(times=1)
 @pytest.mark.parametrize("loss", NONSMOOTH, ids=repr)
-@pytest.mark.parametrize("n", [30, 100, 500])
+@pytest.mark.parametrize("n", [30, 100, 300])
 @both_intercepts
 def test_strong_penalties(loss, n, fit_intercept):
     rng = np.random.default_rng(n)
     r = min(n // 2, 40)
     Z = rng.normal(size=(n, r)) * 0.8 ** np.arange(r) / 2
     weights = rng.integers(0, 4, size=n) * rng.random(n)
+    each_weights = cycle([None, weights / weights.mean()])
     for name, y in degenerate_targets(Z, loss).items():
-        for s in (None, weights / weights.mean()):
-            for alpha in 10.0 ** np.arange(4, -4, -1):
-                solution = solve_scalar(
-                    Z, y, loss, alpha, sample_weight=s, fit_intercept=fit_intercept
-                )
-                case = name, s is not None, alpha
-                assert solution.converged, case
-                assert solution.n_iter <= 100, case
-            w = 1.0 if s is None else s
-            check_certificate(solution, Z, y, loss, alpha, fit_intercept, w)
+        s = next(each_weights)
+        for alpha in 10.0 ** np.arange(4, -4, -1):
+            solution = solve_scalar(
+                Z, y, loss, alpha, sample_weight=s, fit_intercept=fit_intercept
+            )
+            case = name, s is not None, alpha
+            assert solution.converged, case
+            assert solution.n_iter <= 100, case
+        w = 1.0 if s is None else s
+        check_certificate(solution, Z, y, loss, alpha, fit_intercept, w)
 
 
 @pytest.mark.thin(times=1)
@@ -344,7 +346,7 @@ def test_strong_penalties(loss, n, fit_intercept):
 @pytest.mark.parametrize("alpha", [1e3, 1.0])
 def test_strong_penalties_against_the_optimum(loss, alpha):
     Z, _ = make(n=100, r=20)
-    for y in degenerate_targets(Z, loss).values():
+    for y in list(degenerate_targets(Z, loss).values())[::2]:
         solution = solve_scalar(Z, y, loss, alpha, tol=1e-8)
         best = optimum(Z, y, loss, alpha, True)
         assert_allclose(solution.objective, best, rtol=1e-6, atol=1e-8)
@@ -372,7 +374,7 @@ def test_a_round_ends_where_the_rows_at_rest_no_longer_rest():
 @both_intercepts
 def test_random_small_problems(loss, offset, fit_intercept):
     rng = np.random.default_rng(7)
-    for _ in range(25):
+    for _ in range(10):
         n, r = rng.integers(5, 200), rng.integers(1, 60)
         Z = offset + rng.normal(size=(n, r)) * 10.0 ** rng.integers(-2, 1)
         Z = Z[rng.integers(0, n, size=n)]
@@ -492,7 +494,7 @@ def test_quantiles_leave_their_share_of_residuals_above():
 @every_loss
 def test_a_state_continues_and_a_path_saves_steps(loss):
     Z, y = make(n=400, r=10, loss=loss)
-    alphas = np.logspace(0, -7, 12)
+    alphas = np.logspace(0, -7, 6)
     path, state = [], None
     for alpha in alphas:
         path.append(solve_scalar(Z, y, loss, alpha, tol=1e-7, state=state))

@@ -30,9 +30,11 @@ MODELS = [
     SketchedKernelRegressor(sketch="countsketch", size=30),
     SketchedKernelRegressor(sketch=LandmarkSketch(X[:20])),
     SketchedKernelRegressor(loss="poisson", size=40),
-    SketchedKernelRegressor(loss="huber"),
+    SketchedKernelRegressor(loss="huber", bandwidth=2.0, alpha=1e-3),
     SpectralFilterRegressor(size=40),
-    JointQuantileRegressor((0.2, 0.8), size=40, non_crossing=None),
+    JointQuantileRegressor(
+        (0.2, 0.8), bandwidth=2.0, alpha=1e-3, size=40, non_crossing=None
+    ),
 ]
 
 

@@ -197,7 +197,7 @@ def test_interval_covers_as_often_as_it_says():
     rng = np.random.default_rng(0)
     n = 2.0 ** np.arange(6)
     slopes = [
-        log_log_slope(n, np.exp(0.3 * rng.normal(size=(5, 6))) / n) for _ in range(1000)
+        log_log_slope(n, np.exp(0.3 * rng.normal(size=(5, 6))) / n) for _ in range(400)
     ]
     hits = np.mean([abs(slope + 1) <= width for slope, width in slopes])
     assert 0.93 < hits < 0.97
@@ -234,7 +234,7 @@ def test_measured_slopes_are_near_theory(monkeypatch):
                     rates.DesignSample.draw(n, np.random.default_rng([seed, n])),
                     filters,
                 )[name].min(axis=0)
-                for seed in range(10)
+                for seed in range(5)
             ]
             for n in sizes
         ]
@@ -259,7 +259,7 @@ def test_distances_in_the_norm_of_the_space():
 
 
 def test_run(small, monkeypatch, tmp_path, capsys):
-    monkeypatch.setattr(rates, "SIZES", [[64, 128]])
+    monkeypatch.setattr(rates, "SIZES", [[32, 64]])
     drawn = []
     monkeypatch.setattr(
         experiment, "save_panels", lambda panels, *_: drawn.extend(panels)

@@ -44,7 +44,7 @@ def test_diabetes_is_predicted_better_than_by_trees():
     ("load", "accuracy"),
     [
         (load_breast_cancer, 0.95),
-        (load_wine, 0.92),
+        pytest.param(load_wine, 0.92, marks=pytest.mark.full),
         pytest.param(load_digits, 0.96, marks=pytest.mark.full),
     ],
 )
@@ -57,7 +57,7 @@ def test_classes(load, accuracy):
 def test_intervals_of_diabetes_have_their_coverage():
     """And a smaller loss than the quantiles of all targets."""
     covered = []
-    for seed in range(4):
+    for seed in range(2):
         X, X_test, y, y_test = halves(load_diabetes, seed)
         model = JointQuantileRegressor((0.1, 0.5, 0.9), calibration=0.3, random_state=0)
         low, high = model.fit(X, y).predict_interval(X_test, coverage=0.8).T
@@ -85,7 +85,7 @@ def test_a_table_with_categories_and_missing_values():
     """The expected error and the intervals hold on rows that were not fitted."""
     X, y = patients()
     found = []
-    for seed in range(3):
+    for seed in range(2):
         order = np.random.default_rng(seed).permutation(len(y))
         fitted, new = order[:300], order[300:]
         model = TabularKernelRegressor(random_state=0)
@@ -113,7 +113,7 @@ def trading_days(n=500):
 
 def test_days_depend_on_their_neighbors():
     """Single days are interpolated between their neighbors, blocks are not."""
-    X, y = trading_days()
+    X, y = trading_days(300)
     errors = []
     for cv in (None, KFold(5)):
         model = TabularKernelRegressor(cv=cv, random_state=0)

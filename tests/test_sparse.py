@@ -219,7 +219,7 @@ def test_sketched_product(kernel, recipe, rng, dtype, tol):
     assert_close(K @ v, kernel_matrix(kernel, X.toarray(), X.toarray()) @ v, 10 * tol)
 
 
-@pytest.mark.thin
+@pytest.mark.thin(times=1)
 @EACH
 @pytest.mark.parametrize("n", [1, 3, 4, 6, 50])
 def test_weights_may_be_dense_or_sparse(kernel, n, rng, monkeypatch, dtype, tol):
@@ -479,7 +479,7 @@ def test_memory_is_that_of_the_nonzeros(kernel):
 
 
 def test_memory_of_a_fit():
-    X = thin_rows(4000, 50_000, 10)  # dense: 1.6 GB
+    X = thin_rows(2000, 50_000, 10)  # dense: 0.8 GB
     y = X.sum(axis=1)
     model = SketchedKernelRegressor(size=50, alpha=1e-3, random_state=0)
     assert traced_peak(lambda: model.fit(X, y).predict(X)) < 64 << 20

@@ -141,7 +141,7 @@ def test_fit_and_failures_leave_nothing_behind():
 def test_classes_of_a_stream_that_begins_with_one_row(loss, count):
     labels = np.digitize(Y, [0.0] if count == 2 else [-0.7, 0.7])
     truth = np.digitize(TRUTH, [0.0] if count == 2 else [-0.7, 0.7])
-    model = SketchedSGDClassifier(loss=loss, random_state=0)
+    model = SketchedSGDClassifier(bandwidth=0.7, loss=loss, random_state=0)
     for first in (1, 2, 3):
         model.partial_fit(X[first - 1 : first], labels[first - 1 : first], range(count))
         assert set(model.predict(OTHERS)) <= set(range(count))

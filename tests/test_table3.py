@@ -30,6 +30,8 @@ def power_laws(sizes=(100, 1000, 10_000), factors=(1.0, 2.0)):
 def tiny(monkeypatch):
     monkeypatch.setattr(table3, "ROWS", [[], [100, 200, 400]])
     monkeypatch.setattr(table3, "LANDMARKS", 150)
+    monkeypatch.setattr(table3, "_TEST_ROWS", 200)
+    monkeypatch.setattr(table3, "_TEST_NOISES", 100)
     monkeypatch.setattr(_figures, "DPI", 100)
 
 

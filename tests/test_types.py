@@ -57,15 +57,20 @@ def test_decorators_keep_the_type_of_a_method(name):
     assert isinstance(given, typing.TypeVar)
 
 
-def test_modules_are_attributes_before_they_are_imported(run_python):
-    code = """
+@pytest.mark.parametrize(
+    "others", ["kept", pytest.param("forgotten", marks=pytest.mark.full)]
+)
+def test_modules_are_attributes_before_they_are_imported(run_python, others):
+    """All of them, from a package that has imported no other or has what they need."""
+    code = f"""
 import sys, nbsketch
-for name in sorted(nbsketch._SUBMODULES)[::4]:
-    for module in [m for m in sys.modules if m.startswith("nbsketch.")]:
+for name in sorted(nbsketch._SUBMODULES):
+    mine = "nbsketch." + (name if {others!r} == "kept" else "")
+    for module in [m for m in sys.modules if m.startswith(mine)]:
         del sys.modules[module]
         vars(nbsketch).pop(module.split(".")[1], None)
     assert name not in vars(nbsketch)
-    assert getattr(nbsketch, name).__name__ == f"nbsketch.{name}"
+    assert getattr(nbsketch, name).__name__ == f"nbsketch.{{name}}"
 print("all")
 """
     assert run_python(code) == "all"

@@ -183,7 +183,7 @@ def test_the_left_out_log_loss_counts_the_parameters_of_the_calibration(
     X, y = logits(60, 0)
     model = TabularKernelClassifier(partners=None, random_state=0)
     counted = model.fit(X, y, sample_weight=weights).loo_log_loss_
-    monkeypatch.setattr(classifier, "effective_count", lambda *args: np.inf)
+    monkeypatch.setattr(classifier, "effective_number", lambda weights: np.inf)
     plain = model.fit(X, y, sample_weight=weights).loo_log_loss_
     assert_allclose(counted - plain, 3 / 60)
 

@@ -13,6 +13,7 @@ from nbsketch._report.validation import as_labels, declares_parameters, explaini
 from nbsketch.estimators._base import ClassifierScore, LogProbabilities
 from nbsketch.rows.class_weights import weights_of_classes
 from nbsketch.rows.inputs import check_weights, rowwise, table_by_row
+from nbsketch.solvers.left_out import effective_number
 from nbsketch.tabular._model import TabularModel, without_effort
 from nbsketch.tabular.calibration import N_SLOPES, calibrate, two_columns
 from nbsketch.tabular.noise import Suspects
@@ -152,7 +153,8 @@ class TabularKernelClassifier(ClassifierScore, LogProbabilities, TabularModel):
         # The calibration is fitted to these rows: Akaike's correction.
         n_parameters = N_SLOPES + chances.shape[1] - 1 + len(values)
         self.loo_log_loss_ = float(np.average(logs, weights=w))
-        self.loo_log_loss_ += n_parameters / effective_count(w, len(index))
+        each = np.ones(len(index)) if w is None else w
+        self.loo_log_loss_ += n_parameters / effective_number(each)
         wrong = chances.argmax(axis=1) != index
         self.loo_error_ = float(np.average(wrong, weights=w))
 
@@ -174,13 +176,6 @@ def _warn_of_few(classes: NDArray, counts: NDArray) -> None:
             UserWarning,
             stacklevel=4,
         )
-
-
-def effective_count(weights: NDArray | None, n: int) -> float:
-    """Return the number of equal weights of as steady a mean (Kish, 1965)."""
-    if weights is None:
-        return float(n)
-    return float(weights.sum() ** 2 / np.square(weights).sum())
 
 
 def _indicators(index: NDArray, count: int) -> NDArray:

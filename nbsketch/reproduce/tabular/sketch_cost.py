@@ -34,10 +34,8 @@ SYNTHETIC_ROWS = 12_500
 _WARM_UP_ROWS = 200
 _REPEATS = 3
 _MODELS = {
-    "square": estimators.SketchedKernelRegressor(),
-    "huber": estimators.SketchedKernelRegressor(loss="huber", tol=1e-4),
-    "quantiles": estimators.JointQuantileRegressor(LEVELS, tol=1e-4),
-    "logistic": estimators.SketchedKernelClassifier(loss="logistic", tol=1e-4),
+    loss: getattr(estimators, kind)(**options)
+    for loss, (kind, options) in ENTRIES["sketch-cost"]["models"].items()
 }
 
 

@@ -16,14 +16,7 @@ from nbsketch.reproduce.tabular.problems import CLASSIFICATION, QUANTILES
 # Smaller ratios, of sets without noise, would leave no room for the others in a figure.
 _LEAST_DRAWN = 0.1
 # Ratios to the reference, and of what.
-_RATIOS = {
-    "ratio": "error",
-    "log_loss_ratio": "log_loss",
-    "times": "fit",
-    "slower": "predict",
-}
-
-
+_RATIOS = ENTRIES["tabular"]["ratios"]
 # Sets with hardly any noise, whose ratios own a mean: of the last three, targets are
 # nearly a function of the columns.
 NOISE_FREE = "yacht", "parkinsons", "loans", "rice", "sun"

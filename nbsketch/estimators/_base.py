@@ -1,7 +1,5 @@
 """What the sketched kernel machines share: checks, publishing a fit, prediction."""
 
-from __future__ import annotations
-
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable

@@ -14,8 +14,6 @@ until none of any line does. Quantiles of all levels have the same D, as constra
 an interior-point method.
 """
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Iterator
 from dataclasses import replace

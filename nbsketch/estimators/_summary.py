@@ -1,7 +1,5 @@
 """The summary of a fitted kernel machine."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import fields
 from typing import Any

@@ -16,8 +16,6 @@ of squared residuals over n minus the effective degrees of freedom, which noise-
 targets leave without residuals. The larger one is used.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

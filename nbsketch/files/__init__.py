@@ -13,8 +13,6 @@ another type:
 =========================================  ==========================================
 """
 
-from __future__ import annotations
-
 import json
 from dataclasses import is_dataclass
 from inspect import signature
@@ -165,8 +163,11 @@ def encode(value: Any, name: str, arrays: dict[str, np.ndarray]) -> Any:
         return value
     if isinstance(value, np.generic):
         return value.item()
+    if isinstance(value, np.ndarray) and value.dtype == object:
+        return {"$names": [str(text) for text in value]}  # of features
     if isinstance(value, np.ndarray):
-        return _encode_array(value, name, arrays)
+        arrays[name] = value
+        return {"$array": name, "dtype": value.dtype.str, "shape": list(value.shape)}
     if sp.issparse(value):
         matrix = sp.csr_array(value)
         csr = {key: getattr(matrix, key) for key in _CSR}
@@ -185,13 +186,6 @@ def encode(value: Any, name: str, arrays: dict[str, np.ndarray]) -> Any:
     if isinstance(value, np.random.Generator | np.random.RandomState):
         return None  # a stream has no place in a file; the model is drawn already
     raise TypeError(f"{_UNSAVABLE}, but `{name}` is {value!r}")
-
-
-def _encode_array(value: np.ndarray, name: str, arrays: dict[str, np.ndarray]) -> Any:
-    if value.dtype == object:
-        return {"$names": [str(text) for text in value]}  # of features
-    arrays[name] = value
-    return {"$array": name, "dtype": value.dtype.str, "shape": list(value.shape)}
 
 
 class Decoder:

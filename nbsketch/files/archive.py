@@ -1,7 +1,5 @@
 """Arrays in an .npz file, with headers and sizes checked before anything is read."""
 
-from __future__ import annotations
-
 import io
 import math
 import os

@@ -16,8 +16,6 @@ t are the features of the outputs, c their number, and axes that start with "out
 belong to the sketch of the outputs.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import is_dataclass
 from typing import Any

@@ -4,8 +4,6 @@ scikit-learn has callbacks from version 1.9 on. Stages of a fit are their tasks,
 iterations of a stage its subtasks, at most a hundred where their number is known.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
@@ -67,7 +65,9 @@ class FitTasks:
         reached = self._reached(state)
         while self._done < reached and not stop:
             self._done += 1
-            stop = self._run(self._stage.subcontext(task_name="iteration"))
+            task = self._stage.subcontext(task_name="iteration")
+            task.call_on_fit_task_begin(estimator=self._estimator)
+            stop = bool(task.call_on_fit_task_end(estimator=self._estimator))
         return stop
 
     def end(self) -> None:
@@ -95,7 +95,3 @@ class FitTasks:
         if self._planned is None or not state.total:
             return self._done + 1
         return min(self._planned, state.iteration * self._planned // state.total)
-
-    def _run(self, task: Any) -> bool:
-        task.call_on_fit_task_begin(estimator=self._estimator)
-        return bool(task.call_on_fit_task_end(estimator=self._estimator))

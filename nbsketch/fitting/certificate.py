@@ -1,7 +1,5 @@
 """Certificates of fitted models: of the model as it predicts, not of its features."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -169,12 +167,6 @@ class FittedCertificate:
         """Return a solution on rows, certified as it predicts."""
         return self._raised(solution, self._lost(solution))
 
-    def _loss_of_units(self, units: float) -> float:
-        """Return the mean loss of so many units in the last place of the targets."""
-        objective = self.objective
-        unit = np.spacing(np.abs(objective.targets).max(initial=0))
-        return objective.mean_loss(objective.targets + units * unit)
-
     def _raised(
         self, solution: FeatureSolution, lost: float, cut: float = 0.0
     ) -> FeatureSolution:
@@ -183,7 +175,11 @@ class FittedCertificate:
         A fit to the last digits of the targets has none. The cut chooses among sketches
         as the draw does, so that it is no warning unless much is lost.
         """
-        least = self._loss_of_units(_LAST_UNITS) if self._has_numbers else 0.0
+        objective = self.objective
+        least = 0.0
+        if objective.is_robust or objective.is_closed_form:  # no labels, no rates
+            unit = np.spacing(np.abs(objective.targets).max(initial=0))
+            least = objective.mean_loss(objective.targets + _LAST_UNITS * unit)
         if solution.objective * max(1.0, lost + cut) <= least:
             return solution._replace(gap=0.0, shortfall=None)
         gap = self._together(solution.gap, lost)
@@ -208,11 +204,6 @@ class FittedCertificate:
     def _together(self, gap: float, added: float) -> float:
         """Return the sum of gaps, `tol` for two that are below: no warning agrees."""
         return float(max(gap, added, min(gap + added, self.tol)))
-
-    @property
-    def _has_numbers(self) -> bool:
-        """Whether targets are those of residuals, not labels or rates."""
-        return self.objective.is_robust or self.objective.is_closed_form
 
     def _lost(self, solution: FeatureSolution) -> float:
         """Return what rounding of predictions adds to the objective, relative.

@@ -1,7 +1,5 @@
 """Columns that a kernel matrix loses to rounding, beside columns of a larger scale."""
 
-from __future__ import annotations
-
 import warnings
 from typing import Any
 

@@ -550,23 +550,22 @@ class LeftOutErrors(NamedTuple):
             self.objective.take(rows), self.design.gather(rows), self.rng
         )
 
-    def by_ridge(self, path: ridge.RidgePath, alpha: float | None = None) -> AlphaPath:
+    def by_ridge(self, path: ridge.RidgePath, alphas: NDArray) -> NDArray:
         """Return the errors of ridge regression on the rows of the folds.
 
         Without folds they are leave-one-out errors, of at most 5000 rows.
         """
-        alphas = path.default_alphas()[::-1] if alpha is None else np.array([alpha])
         Y = self.objective.targets
         weights = self.objective.weights
         if self.objective.folds is not None:
             args = self.design, Y, alphas, self.objective.folds, weights
-            return AlphaPath(alphas, ridge.cross_validation(path, *args))
+            return ridge.cross_validation(path, *args)
         rows = None
         if len(Y) > _MOST_VALIDATION_ROWS:
             rows = self.rng.choice(len(Y), _MOST_VALIDATION_ROWS, replace=False)
             rows.sort()
         args = self.design, Y, alphas, weights, rows
-        return AlphaPath(alphas, leave_one_out(path, RidgeFilter(), *args))
+        return leave_one_out(path, RidgeFilter(), *args)
 
     def reduced_alpha(self) -> float:
         """Return the penalty of a third of the features, at most 200, and 8000 rows."""
@@ -604,7 +603,9 @@ class LeftOutErrors(NamedTuple):
     def _ridge_alpha(self, path: ridge.RidgePath) -> float:
         """Return the penalty of least left-out error of ridge regression."""
         cut = replace(self.objective, targets=without_tails(self.objective))
-        return self._replace(objective=cut).by_ridge(path).interpolated
+        alphas = path.alphas(RidgeFilter())
+        errors = self._replace(objective=cut).by_ridge(path, alphas)
+        return AlphaPath(alphas, errors).interpolated
 
 
 def random_folds(n: int, rng: np.random.Generator) -> tuple[Fold, ...] | None:

@@ -4,8 +4,6 @@ Scalar losses, losses of vectors, quantile levels of one target, and least squar
 closed form, for one penalty or all of them, or by a spectral filter.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
@@ -301,9 +299,13 @@ class LeastSquaresObjective(RadialObjective):
         alpha = self._given(filter, alpha)
         if alpha is not None:
             return self._solution(spectrum, filter, float(alpha), design)
-        tried = self._tried(
-            spectrum, filter, LeftOutErrors(self, design, rng), validation
-        )
+        alphas = spectrum.alphas(filter)
+        if validation is None:
+            left_out = LeftOutErrors(self, design, rng)
+            errors = self._errors(spectrum, filter, left_out, alphas)
+        else:
+            errors = held_out_error(spectrum, filter, *validation, alphas)
+        tried = AlphaPath(alphas, errors)
         steps = np.array([filter.n_iter(a) for a in tried.alphas])
         path = {"alpha": tried.alphas, "n_iter": steps, "error": tried.errors}
         solution = self._solution(spectrum, filter, tried.best, design)
@@ -320,7 +322,8 @@ class LeastSquaresObjective(RadialObjective):
         spectrum, filter = self._decompose(design)
         left_out = LeftOutErrors(self, design, rng)
         alpha = self._given(filter, alpha)
-        return self._tried(spectrum, filter, left_out, alpha=alpha)
+        alphas = spectrum.alphas(filter) if alpha is None else np.array([alpha])
+        return AlphaPath(alphas, self._errors(spectrum, filter, left_out, alphas))
 
     def path(
         self, design: Design, alphas: Iterable[float], options: SolveOptions
@@ -337,16 +340,11 @@ class LeastSquaresObjective(RadialObjective):
         """Return the penalty if it is given."""
         return alpha
 
-    def _tried(
-        self,
-        spectrum: Any,
-        filter: Filter,
-        left_out: LeftOutErrors,
-        validation: tuple[Design, NDArray] | None = None,
-        alpha: float | None = None,
-    ) -> AlphaPath:
-        """Return errors on rows left out, or on validation rows."""
-        return left_out.by_ridge(spectrum, alpha)
+    def _errors(
+        self, spectrum: Any, filter: Filter, left_out: LeftOutErrors, alphas: NDArray
+    ) -> NDArray:
+        """Return the error of each penalty on rows left out."""
+        return left_out.by_ridge(spectrum, alphas)
 
     def _solution(
         self, path: Any, filter: Filter, alpha: float, design: Design
@@ -445,27 +443,17 @@ class SpectralObjective(LeastSquaresObjective):
             return filter.alpha(self.n_steps)
         return alpha
 
-    def _tried(
-        self,
-        spectrum: Any,
-        filter: Filter,
-        left_out: LeftOutErrors,
-        validation: tuple[Design, NDArray] | None = None,
-        alpha: float | None = None,
-    ) -> AlphaPath:
-        """Return errors on validation rows, on those of the folds, or the criterion."""
-        alphas = spectrum.alphas(filter) if alpha is None else np.array([alpha])
+    def _errors(
+        self, spectrum: Any, filter: Filter, left_out: LeftOutErrors, alphas: NDArray
+    ) -> NDArray:
+        """Return the error of each parameter on the folds, or its criterion."""
         args = spectrum, filter, left_out.design, self.targets, alphas
-        if validation is not None:
-            errors = held_out_error(spectrum, filter, *validation, alphas)
-        elif self.folds is not None:
-            errors = fold_errors(*args, self.folds, self.weights)
-        elif self.criterion == "gcv":
+        if self.folds is not None:
+            return fold_errors(*args, self.folds, self.weights)
+        if self.criterion == "gcv":
             criterion = spectrum, filter, alphas, self.weights
-            errors = generalized_cross_validation(*criterion)
-        else:
-            errors = leave_one_out(*args, self.weights)
-        return AlphaPath(alphas, errors)
+            return generalized_cross_validation(*criterion)
+        return leave_one_out(*args, self.weights)
 
     def _solution(
         self, spectrum: Any, filter: Filter, alpha: float, design: Design

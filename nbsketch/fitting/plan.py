@@ -3,8 +3,6 @@
 How large a sketch is: the default sizes, ``size="auto"``, and the default sketch.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, replace
 from functools import cached_property

@@ -1,7 +1,5 @@
 """Weights of classes: those of the rows times those of their labels."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

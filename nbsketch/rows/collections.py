@@ -1,7 +1,5 @@
 """Dask arrays and data frames as arguments: recognized, checked, as arrays of rows."""
 
-from __future__ import annotations
-
 from importlib import import_module
 from typing import Any
 
@@ -31,7 +29,12 @@ def as_dask_array(name: str, value: Any, ndim: int | None = None) -> Any:
         Expected number of axes. None: any.
     """
     da = dask_module("dask.array")
-    array = value if isinstance(value, da.Array) else _from_frame(name, value)
+    is_array = isinstance(value, da.Array)
+    if not (is_array or hasattr(value, "to_dask_array")):
+        raise TypeError(
+            f"`{name}` must be a dask array or data frame, got {type(value).__name__}"
+        )
+    array = value if is_array else value.to_dask_array()
     if ndim is not None and array.ndim != ndim:
         raise ValueError(f"`{name}` must have {ndim} axes, got shape {array.shape}")
     if array.ndim == 2 and len(array.chunks[1]) > 1:
@@ -59,11 +62,3 @@ def one_row(value: Any, name: str = "X") -> Any:
         return frame.reindex([0]).fillna(0).astype(frame.dtypes)
     check_numbers(name, value)
     return np.zeros((1, *value.shape[1:]), dtype=value.dtype)
-
-
-def _from_frame(name: str, value: Any) -> Any:
-    if not hasattr(value, "to_dask_array"):
-        raise TypeError(
-            f"`{name}` must be a dask array or data frame, got {type(value).__name__}"
-        )
-    return value.to_dask_array()

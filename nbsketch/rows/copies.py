@@ -12,8 +12,6 @@ Numbers in double precision are compared without the digits that files and arith
 round: a copy that went through a file is a copy.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Features, and sketched columns, that stay with the partitions of a Dask array."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any

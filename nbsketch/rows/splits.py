@@ -1,7 +1,5 @@
 """The folds of `cv`: rows that are left out together, and whether they should be."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Iterable, Sequence
 from numbers import Integral

@@ -22,8 +22,6 @@ Several quantile levels at once on all rows of a kernel matrix, by products with
 with an output matrix M that couples the levels.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import cached_property
@@ -351,16 +349,18 @@ def dual_path(
     path = DualPath(operator, alphas, np.shape(y), rank, **options)
     problems = [
         DualProblem(
-            y=column, weights=path.weights, rows=row_loss(loss, column), alpha=1.0,
+            y=column,
+            weights=path.weights,
+            rows=row_loss(loss, column),
             fit_intercept=path.fit_intercept,
         )
         for column in columns
-    ]  # fmt: skip
-
-    def precondition() -> cholesky.LowRankPreconditioner:
-        return cholesky.LowRankPreconditioner(path.factor, np.zeros(n))
-
-    return path.solutions(problems, operator, precondition)
+    ]
+    return path.solutions(
+        problems,
+        operator,
+        lambda: cholesky.LowRankPreconditioner(path.factor, np.zeros(n)),
+    )
 
 
 def solve_joint_dual(
@@ -464,12 +464,15 @@ def joint_dual_path(
     path = DualPath(operator, alphas, (n, d), rank, **options)
     coupled = CoupledMatrix(operator, T.T @ T)
     problem = DualProblem(
-        y=np.tile(targets, d), weights=np.tile(path.weights, d),
-        rows=RowLoss(np.repeat(levels - 1, n), np.repeat(levels, n)), alpha=1.0,
-        fit_intercept=path.fit_intercept, outputs=d,
-    )  # fmt: skip
-
-    def precondition() -> CoupledPreconditioner:
-        return CoupledPreconditioner(path.factor, T, coupled.row, coupled.output)
-
-    return path.solutions([problem], coupled, precondition, coupled.M)
+        y=np.tile(targets, d),
+        weights=np.tile(path.weights, d),
+        rows=RowLoss(np.repeat(levels - 1, n), np.repeat(levels, n)),
+        fit_intercept=path.fit_intercept,
+        outputs=d,
+    )
+    return path.solutions(
+        [problem],
+        coupled,
+        lambda: CoupledPreconditioner(path.factor, T, coupled.row, coupled.output),
+        coupled.M,
+    )

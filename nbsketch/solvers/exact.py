@@ -14,8 +14,6 @@ With :math:`A = K + n \alpha W^{-1}`, dual coefficients :math:`a = G y` and
 the residual of a row that is left out is :math:`e_i = a_i / G_{ii}`.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

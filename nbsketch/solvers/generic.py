@@ -15,9 +15,6 @@ is an intercept, the variable is ``L^T w``: the Hessian of a loss of curvature o
 then the identity.
 """
 
-from __future__ import annotations
-
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -102,30 +99,22 @@ class GenericProblem(CertifiedProblem):
     def _argument(self, res: NDArray) -> NDArray:
         return 1.0 - self.y * res if self.loss.is_classification else res
 
-    def pair(
-        self, shift: float, at: Callable[[float], tuple[NDArray, NDArray]]
-    ) -> Pair:
-        """Return the pair that `at` gives for a shift."""
-        u, a = at(shift)
-        return Pair(shift, u, a, float(self.weights @ a))
+    def pair(self, shift: float, res: NDArray) -> Pair:
+        """Return the pair for a shift of residuals."""
+        a = self.slopes(res - shift)
+        return Pair(shift, res - shift, a, float(self.weights @ a))
 
     def balanced_pairs(
-        self,
-        at: Callable[[float], tuple[NDArray, NDArray]],
-        start: float,
-        res: NDArray,
-        allowed: float,
+        self, res: NDArray, start: float, allowed: float
     ) -> tuple[Pair, ...]:
         """Return pairs with a total of at least and of at most 0, close together.
 
         Parameters
         ----------
-        at : callable
-            Returns u and a for a shift; the total must fall as the shift grows.
-        start : float
-            First shift.
         res : ndarray
-            Residuals, whose size sets the first distance from it.
+            Residuals without an intercept.
+        start : float
+            First shift of them; their size there sets the first distance from it.
         allowed : float
             What the certificate may lose: an upper bound on the divergences.
 
@@ -135,21 +124,21 @@ class GenericProblem(CertifiedProblem):
             One alone without an intercept, or if there are no such pairs: the intercept
             may have no optimum.
         """
-        high = low = self.pair(start, at)
+        high = low = self.pair(start, res)
         if not self.fit_intercept:
             return (high,)
-        step = 1e-3 * self.spread(res)
+        step = 1e-3 * self.spread(res - start)
         for _ in range(_EXPANSIONS):
             if high.total >= 0 >= low.total:
                 break
             if low.total > 0:
                 high = low
-                low = self.pair(low.shift + step, at)
+                low = self.pair(low.shift + step, res)
             else:
-                high, low = self.pair(high.shift - step, at), high
+                high, low = self.pair(high.shift - step, res), high
             step *= 2.0
         else:
-            return (self.pair(start, at),)
+            return (self.pair(start, res),)
         for trial in range(_REFINEMENTS):
             width = low.shift - high.shift
             drop = high.total - low.total
@@ -159,7 +148,7 @@ class GenericProblem(CertifiedProblem):
             middle = high.shift + min(max(part, 0.01), 0.99) * width
             if not high.shift < middle < low.shift:
                 break
-            pair = self.pair(middle, at)
+            pair = self.pair(middle, res)
             high, low = (pair, low) if pair.total >= 0 else (high, pair)
         return high, low
 
@@ -325,11 +314,7 @@ class WhitenedDescent(Search[GenericProblem]):
         """Certify w with the best intercept, found by a search in one dimension."""
         p = self.problem
         res = self.problem.residual(w, 0.0)
-
-        def at(shift: float) -> tuple[NDArray, NDArray]:
-            return res - shift, p.slopes(res - shift)
-
-        pairs = p.balanced_pairs(at, b, res - b, allowed)
+        pairs = p.balanced_pairs(res, b, allowed)
         b = min(pairs, key=lambda pair: abs(pair.total)).shift
         return p.certify(w, b, res - b, pairs)
 

@@ -55,6 +55,11 @@ class PiecewiseProblem(NamedTuple):
         """Return the predictions, (n, d)."""
         return self.E @ np.vstack([b, W @ self.T])
 
+    @property
+    def finite_high(self) -> NDArray:
+        """Upper bounds, 0 where there is none."""
+        return np.where(np.isinf(self.high), 0.0, self.high)
+
     def slope(self, a: NDArray) -> tuple[NDArray, NDArray]:
         """Return the sums of dual points for W and for b."""
         total = self.E.T @ a
@@ -94,7 +99,7 @@ class InteriorPoint(NamedTuple):
         typical = (p.high[~hard] - p.low[~hard]).mean()
         over = np.where(hard, 0.0, np.maximum(residual, 0) + unit)
         under = np.maximum(-residual, 0) + unit
-        a = np.where(hard, p.low + typical, (p.low + np.where(hard, 0, p.high)) / 2)
+        a = np.where(hard, p.low + typical, (p.low + p.finite_high) / 2)
         return cls(np.zeros((p.E.shape[1] - 1, len(p.T))), b, over, under, a)
 
     def moved(self, move: InteriorPoint, step: float) -> Self:
@@ -103,7 +108,7 @@ class InteriorPoint(NamedTuple):
 
     def mean_product(self, p: PiecewiseProblem) -> float:
         """Return the mean of the products that are zero at the solution."""
-        above = np.where(np.isinf(p.high), 0.0, p.high) - self.a  # over is 0 there
+        above = p.finite_high - self.a  # over is 0 without a bound
         total = np.vdot(self.over, above) + np.vdot(self.under, self.a - p.low)
         return float(total) / (np.isfinite(p.high).sum() + p.low.size)
 
@@ -199,8 +204,7 @@ def _inverse(values: NDArray) -> NDArray:
 def _certified(p: PiecewiseProblem, point: InteriorPoint) -> Found:
     """Return the solution of a point, and its gap; a broken constraint adds to it."""
     residual = p.y[:, None] - p.fitted(point.W, point.b)
-    high = np.where(np.isinf(p.high), 0.0, p.high)
-    losses = np.maximum(high * residual, p.low * residual)
+    losses = np.maximum(p.finite_high * residual, p.low * residual)
     slope, imbalance = p.slope(point.a)
     rho = p.alpha * point.W - slope
     gap = float(np.abs(losses - point.a * residual).sum())

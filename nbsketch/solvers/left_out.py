@@ -13,8 +13,6 @@ gives far larger errors than leaving out random blocks of the same rows. For ind
 rows both errors have the same law, whatever the targets, the noise and the model.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -115,11 +113,13 @@ def _sum_squares(
 ) -> tuple[NDArray]:
     """Return the sums of squared residuals over a block of rows."""
     total = np.zeros(gains.shape[1])
+    size = max(1, _COLUMNS // Y.shape[1])
+    groups = [slice(k, k + size) for k in range(0, len(total), size)]
     for part, Z in chunks(ArrayDesign._trusted(block)):
         Q = (Z - spectrum.z_mean) @ spectrum.vectors
         squares = np.square(Q) if left_out else Q
         rounding = np.finfo(float).eps * Q.shape[1]  # of a leverage, a sum over these
-        for group in _groups(len(total), Y.shape[1]):
+        for group in groups:
             fitted = _times(Q, gains[:, group, place] * spectrum.cross[:, None, :])
             residual = Y[part, None, :] - fitted
             if left_out:
@@ -301,13 +301,6 @@ def held_out_error(
     """
     weights = np.ones(len(Y)) if sample_weight is None else sample_weight
     return _mean_squares(spectrum, filter, design, Y, alphas, weights, left_out=False)
-
-
-def _groups(count: int, n_outputs: int) -> Iterator[slice]:
-    """Yield slices of the parameters for which predictions are computed at a time."""
-    group = max(1, _COLUMNS // n_outputs)
-    for first in range(0, count, group):
-        yield slice(first, first + group)
 
 
 def _times(Q: NDArray, factors: NDArray) -> NDArray:

@@ -213,7 +213,8 @@ class RadialSearch(SmoothSearch):
     def _begin(self, state: State) -> Certificate:
         p = self.problem
         start = state.dual
-        self.is_stale, self.center = True, np.zeros_like(self.res)
+        self.is_stale = True
+        self.center = np.zeros_like(self.res)
         if start is not None:
             self.center = p.bounded(np.ascontiguousarray(start.T))
         if p.numbers.gam == 0:

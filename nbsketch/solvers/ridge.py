@@ -7,8 +7,6 @@ with weights w of mean one and an output matrix M: the spectral filter
 :math:`1 / (u + \alpha)`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

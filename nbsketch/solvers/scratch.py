@@ -1,7 +1,5 @@
 """Features beyond memory: in a scratch file, or some rows of another design."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import tempfile

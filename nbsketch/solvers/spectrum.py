@@ -9,8 +9,6 @@ with u the eigenvalues of the centered covariance of Z, m those of M, and c the
 covariance of Z with Y.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 

@@ -5,8 +5,6 @@ reproduce those results and serve as baselines; the certified solvers are faster
 have a stopping test.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from time import perf_counter

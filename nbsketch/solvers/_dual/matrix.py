@@ -73,7 +73,9 @@ class CoupledMatrix:
 
     def combine(self, index: NDArray, v: NDArray) -> NDArray:
         """Return the columns of an index times v."""
-        rows, table = self._table(index, v)
+        rows, place = self._distinct(index)
+        table = np.zeros((len(rows), len(self.M)))
+        table[place, self.output[index]] = v
         product = self.K.combine(rows, table) @ self.M
         return product[self.row, self.output]
 
@@ -81,31 +83,28 @@ class CoupledMatrix:
         """Return entries of the product with v without rounding of the values of K."""
         table = np.zeros((self.K.shape[0], len(self.M)))
         table[self.row, self.output] = v
-        rows, place = np.unique(self.row[index], return_inverse=True)
+        rows, place = self._distinct(index)
         return self.K.exact(rows, table @ self.M)[place, self.output[index]]
 
     def block(self, index: NDArray) -> NDArray:
         """Return the block of some entries in float64."""
-        rows, place = np.unique(self.row[index], return_inverse=True)
+        rows, place = self._distinct(index)
         output = self.output[index]
         values = self.K.block(rows)[np.ix_(place, place)]
         return values * self.M[np.ix_(output, output)]
 
     def take(self, index: NDArray) -> CoupledMatrix:
         """Return the matrix of some entries."""
-        rows, place = np.unique(self.row[index], return_inverse=True)
+        rows, place = self._distinct(index)
         return CoupledMatrix(self.K.take(rows), self.M, place, self.output[index])
 
     def diag(self) -> NDArray:
         """Return the diagonal."""
         return self.K.diag()[self.row] * np.diagonal(self.M)[self.output]
 
-    def _table(self, index: NDArray, v: NDArray) -> tuple[NDArray, NDArray]:
-        """Return rows with entries, and these by row and output."""
-        rows, place = np.unique(self.row[index], return_inverse=True)
-        table = np.zeros((len(rows), len(self.M)))
-        table[place, self.output[index]] = v
-        return rows, table
+    def _distinct(self, index: NDArray) -> tuple[NDArray, NDArray]:
+        """Return the rows of K that entries belong to, and the place of each entry."""
+        return np.unique(self.row[index], return_inverse=True)
 
 
 class CoupledPreconditioner(LowRankPreconditioner):

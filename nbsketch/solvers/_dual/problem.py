@@ -10,8 +10,6 @@ has an intercept; the entries of an output are contiguous. For any such a with
 terms: no inverse of K is in it.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_left
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Self
@@ -47,7 +45,7 @@ class DualProblem:
     y: NDArray
     weights: NDArray
     rows: RowLoss
-    alpha: float
+    alpha: float = 1.0  # set for each penalty
     fit_intercept: bool
     outputs: int = 1
 

@@ -201,12 +201,11 @@ def _iterate(
     if system.total is not None and system.total.any():
         d = sums.project(d, system.total)
         Kd = yield d
-
-    def precondition(R: NDArray, columns: NDArray) -> NDArray:
-        return sums.project(preconditioner.solve(R, shift)[:, 0])[:, None]
-
     r = (system.right - Kd - scale * d) * inside
-    steps = ConjugateGradients(r[:, None], precondition)
+    steps = ConjugateGradients(
+        r[:, None],
+        lambda R, _: sums.project(preconditioner.solve(R, shift)[:, 0])[:, None],
+    )
     for count in range(STEPS + 1):
         steps.turn()
         residual = steps.R[:, 0] - sums.indicators @ sums.shift
@@ -415,11 +414,8 @@ class DualSearch:
         first = slope - float((p.weights * point.a) @ move) / p.n
         if not first < 0:
             return 0.0
-
-        def slopes(t: float) -> tuple[float, float]:
-            return p.rows.slopes(t, res, *smoothed)
-
-        return convex_step(slopes, first, p.n, slope, curvature)
+        numbers = first, p.n, slope, curvature
+        return convex_step(lambda t: p.rows.slopes(t, res, *smoothed), *numbers)
 
     def _assess(self) -> Steps[None]:
         """Certify the current point if its estimated gap is small; report the best."""

@@ -33,8 +33,6 @@ identity gives
           U^{-\top} W^{1/2} .
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from copy import copy
 from typing import Self

@@ -45,8 +45,6 @@ bounded through
   sketches with E[S^T S] = I a small multiple of it.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, NamedTuple
@@ -513,7 +511,11 @@ class SketchedSystem(ColumnSystem):
         out = self.columns.normal(V, self.weights) / self.n
         if self.fit_intercept:
             out -= np.outer(self.offset, self.offset @ V)
-        return out + self.alphas[columns] * (self.core @ V + self.delta * V)
+        return out + self.alphas[columns] * self._penalty(V)
+
+    def _penalty(self, V: NDArray) -> NDArray:
+        """Return (C + delta) V."""
+        return self.core @ V + self.delta * V
 
     def precondition(self, R: NDArray, columns: NDArray) -> NDArray:
         """Return P^{-1} R for some columns, about."""
@@ -552,18 +554,19 @@ class SketchedSystem(ColumnSystem):
         nuggets = self._nuggets(best)
         rounding = self._rounding(G, objective)
         for c, (alpha, tolerance) in enumerate(
-            zip(self.alphas, tol * objective, strict=True)
+            zip(self.alphas.tolist(), tol * objective, strict=True)
         ):
             r = gradient[:, c : c + 1]
-            gaps[c] = self._form(self._by_rows(float(alpha)), r, tolerance)
+            gaps[c] = self._form(self._by_rows(alpha), r, tolerance)
             if gaps[c] > tolerance:
-                general = self._form(self._general(float(alpha)), r, tolerance)
-                gaps[c] = min(gaps[c], general)
+                parts = self._penalty, self.factors.core_solve
+                general = Bound(*parts, self.delta, alpha)
+                gaps[c] = min(gaps[c], self._form(general, r, tolerance))
             if nuggets[c] > _DIGITS * tolerance:
                 most = np.inf
                 if self.columns.dtype == np.float32:
                     most = _MOST_COST * self.delta / (self.n * alpha) * objective[c]
-                hidden = self._lost_to_nugget(best[:, c : c + 1], float(alpha))
+                hidden = self._lost_to_nugget(best[:, c : c + 1], alpha)
                 nuggets[c] += min(hidden, most)
         # Without the nugget the minimum is lower by its penalty, about.
         return ColumnGaps(objective, gaps, rounding + 2 * nuggets)
@@ -575,11 +578,8 @@ class SketchedSystem(ColumnSystem):
         bounded from below, in a few steps.
         """
         least = _LEAST_NUGGET * float(np.trace(self.core)) / self.s
-
-        def apply(V: NDArray) -> NDArray:
-            return self.core @ V + least * V
-
-        bound = Bound(apply, self.factors.core_solve, least, 1.0)
+        solve = self.factors.core_solve
+        bound = Bound(lambda V: self.core @ V + least * V, solve, least, 1.0)
         return alpha * self.delta**2 * _inverse_form(bound, g, 0.0)[0] / 2
 
     def _assessed(
@@ -640,21 +640,14 @@ class SketchedSystem(ColumnSystem):
         scale = 2 * bound.factor
         return sum(_inverse_form(bound, r, scale * tolerance)) / scale
 
-    def _general(self, alpha: float) -> Bound:
-        def apply(V: NDArray) -> NDArray:
-            return self.core @ V + self.delta * V
-
-        return Bound(apply, self.factors.core_solve, self.delta, alpha)
-
     def _by_rows(self, alpha: float) -> Bound:
-        def apply(V: NDArray) -> NDArray:
-            penalty = self.core @ V + self.delta * V
-            return self.factors.scatter(V) + alpha * penalty
-
-        def precondition(R: NDArray) -> NDArray:
-            return self.factors.solve(R, np.array([alpha]))
-
-        return Bound(apply, precondition, alpha * self.delta, self.factors.share)
+        factors = self.factors
+        return Bound(
+            lambda V: factors.scatter(V) + alpha * self._penalty(V),
+            lambda R: factors.solve(R, np.array([alpha])),
+            alpha * self.delta,
+            factors.share,
+        )
 
 
 def _inverse_form(bound: Bound, r: NDArray, tolerance: float) -> tuple[float, float]:

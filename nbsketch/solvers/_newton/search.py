@@ -173,14 +173,11 @@ class NewtonSearch(CertifiedSearch[NewtonProblem]):
         self.gram = TermGrams(p, state.gram, state.inside)
         self.reach = np.inf
         self._evaluate_all()
-        return self._first_certificate(state)
-
-    def _first_certificate(self, state: State) -> Certificate:
         point = self.coef, self.intercept, self.res
         if state.dual is None:
-            return self.problem.certify(*point, self.whole.a, self.whole.gradient)
+            return p.certify(*point, self.whole.a, self.whole.gradient)
         # that of the given point itself: a solution stays one
-        return self.problem.certify(*point, self.center)
+        return p.certify(*point, self.center)
 
     def _first_sigma(self, state: State) -> float:
         if state.sigma is not None:
@@ -260,13 +257,12 @@ class NewtonSearch(CertifiedSearch[NewtonProblem]):
         part = self.active.problem
         D, shift = p.split(direction)
         move = part.predict(D, shift)
-
-        def slopes(t: float) -> tuple[float, float]:
-            return part.slopes(t, active.res, move, active.center, self.sigma)
-
+        point = active.res, move, active.center, self.sigma
         inactive = np.vdot(active.inactive_gradient, D @ p.mixed_T)
         inactive += active.inactive_totals @ (shift @ p.mix)
-        t = self._step_length(slopes, D, slope, float(inactive))
+        t = self._step_length(
+            lambda t: part.slopes(t, *point), D, slope, float(inactive)
+        )
         farthest = max(float(move.max()), -float(move.min()))
         if t * farthest > active.reach:
             t = active.reach / farthest

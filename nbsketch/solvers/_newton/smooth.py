@@ -153,11 +153,8 @@ class SmoothSearch(CertifiedSearch[NewtonProblem]):
     def _advance(self, direction: NDArray, slope: float) -> bool:
         p = self.problem
         D, shift = self.problem.split(direction)
-
-        def slopes(t: float) -> tuple[float, float]:
-            return p.slopes(t, self.res, self.move, self.center, self.sigma)
-
-        t = self._step_length(slopes, D, slope)
+        point = self.res, self.move, self.center, self.sigma
+        t = self._step_length(lambda t: p.slopes(t, *point), D, slope)
         self.coef = self.coef + t * D
         self.intercept = self.intercept + t * shift
         self.res -= t * self.move

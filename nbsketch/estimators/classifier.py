@@ -1,10 +1,8 @@
 """Sketched kernel classification, binary and one against the rest."""
 
-from __future__ import annotations
-
 import warnings
 from dataclasses import replace
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -259,7 +257,7 @@ class SketchedKernelClassifier(OneVsRest, IterativeModel):
 
     def _publish(
         self, problem: Problem, data: SketchedData, solution: FeatureSolution
-    ) -> SketchedKernelClassifier:
+    ) -> Self:
         super()._publish(problem, data, solution)
         count = len(self.classes_)
         few = self.size_ < count and not data.sketch_map.is_columns

@@ -1,10 +1,8 @@
 """Joint quantile regression: all levels in one fit, and calibrated intervals."""
 
-from __future__ import annotations
-
 from dataclasses import field
 from functools import partial
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -211,7 +209,7 @@ class JointQuantileRegressor(RegressorMixin, IterativeModel):
 
     def _publish(
         self, problem: Problem, data: SketchedData, solution: FeatureSolution
-    ) -> JointQuantileRegressor:
+    ) -> Self:
         super()._publish(problem, data, solution)
         if self.monotonic_cst is not None:
             constrain(self, problem)

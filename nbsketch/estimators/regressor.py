@@ -1,7 +1,5 @@
 """Sketched kernel regression, scalar and vector-valued."""
 
-from __future__ import annotations
-
 import warnings
 from dataclasses import replace
 from functools import partial
@@ -270,7 +268,7 @@ class SketchedKernelRegressor(
 
     def _publish(
         self, problem: Problem, data: SketchedData, solution: FeatureSolution
-    ) -> SketchedKernelRegressor:
+    ) -> Self:
         super()._publish(problem, data, solution)
         if self.monotonic_cst is not None:
             constrain(self, problem)
@@ -306,7 +304,7 @@ class SketchedKernelRegressor(
 
     def fit_posterior(
         self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None
-    ) -> SketchedKernelRegressor:
+    ) -> Self:
         """Compute the posterior of the fitted model, for ``predict(return_std=True)``.
 
         For the square loss, of which the model is the mean of a Gaussian process with

@@ -1,7 +1,5 @@
 """Estimators by stochastic gradients on a sketched subspace, and on streams."""
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from collections.abc import Iterable
 from dataclasses import fields, replace
@@ -472,7 +470,7 @@ class SketchedSGDRegressor(_base.ResidualLoss, _base.RegressorScore, DescentMode
 
     def partial_fit(
         self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None
-    ) -> SketchedSGDRegressor:
+    ) -> Self:
         """Pass once over rows of a stream, in their order; they are not kept.
 
         The first call draws the sketch from its rows: pass a few thousand. If it learns
@@ -585,7 +583,7 @@ class SketchedSGDClassifier(OneVsRest, DescentModel):
         y: ArrayLike,
         classes: ArrayLike | None = None,
         sample_weight: ArrayLike | None = None,
-    ) -> SketchedSGDClassifier:
+    ) -> Self:
         """Pass once over rows of a stream, in their order; they are not kept.
 
         See `SketchedSGDRegressor.partial_fit`.
@@ -612,7 +610,7 @@ class SketchedSGDClassifier(OneVsRest, DescentModel):
 
     def partial_fit_chunks(
         self, chunks: Iterable[tuple], classes: ArrayLike | None = None
-    ) -> SketchedSGDClassifier:
+    ) -> Self:
         """Pass once over the chunks of an iterator: `partial_fit` of each, in order.
 
         See `SketchedSGDRegressor.partial_fit_chunks`; `classes` as in `partial_fit`.

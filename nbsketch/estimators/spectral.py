@@ -1,8 +1,6 @@
 """Regression by a spectral filter of the sketched covariance."""
 
-from __future__ import annotations
-
-from typing import Any
+from typing import Any, Self
 
 from numpy.typing import ArrayLike
 from sklearn.base import MultiOutputMixin
@@ -170,7 +168,7 @@ class SpectralFilterRegressor(
         *,
         X_val: ArrayLike | None = None,
         y_val: ArrayLike | None = None,
-    ) -> SpectralFilterRegressor:
+    ) -> Self:
         """Fit the model.
 
         Parameters
@@ -239,6 +237,6 @@ class SpectralFilterRegressor(
 
     def _publish(
         self, problem: Problem, data: SketchedData, solution: FeatureSolution
-    ) -> SpectralFilterRegressor:
+    ) -> Self:
         self.path_ = solution.path
         return super()._publish(problem, data, solution)

@@ -6,12 +6,10 @@ sketch.
 What fits is measured on this machine: the model then depends on it.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import scipy.sparse as sp
@@ -74,7 +72,7 @@ class _Step(NamedTuple):
     product: NDArray | None
 
     @classmethod
-    def of(cls, sketch: Sketch, kernel: Kernel, X: Any) -> _Step:
+    def of(cls, sketch: Sketch, kernel: Kernel, X: Any) -> Self:
         """Return the first step, or one that reuses nothing."""
         sketch_map = SketchMap.of(kernel, X, sketch)
         is_kept = _is_kept(sketch, X) and not isinstance(X, PartitionedRows)

@@ -445,7 +445,7 @@ class AlphaPath(NamedTuple):
         if not is_end or falls or is_stopped():
             return
         if lowest > 0:  # else a constant is right
-            first, last = self.alphas[[0, len(self.errors) - 1]]
+            first, last = self.alphas[list(ends)]
             warnings.warn(
                 f"no penalty from {first:.1e} to {last:.1e} predicts rows left out "
                 "better than a constant does: if the targets are not noise, scale `X` "

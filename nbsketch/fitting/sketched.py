@@ -4,10 +4,8 @@ Features and structured prediction have no loss of their own: their length scale
 those of ridge regression to given targets.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import scipy.sparse as sp
@@ -290,7 +288,7 @@ class SketchedData(NamedTuple):
             return self.features
         return sketched_design(self.sketch_map, self.inputs.rows, keep=keep)
 
-    def subsampled(self, size: int) -> SketchedData:
+    def subsampled(self, size: int) -> Self:
         """Return the rows with a sub-sample of them as the sketch."""
         rows = self.inputs.rows
         kernel = self.sketch_map.kernel

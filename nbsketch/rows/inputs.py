@@ -313,8 +313,7 @@ def loaded(X: Any, **others: Any) -> tuple[Any, ...]:
     check_alike(X, **others)
     if not is_dask(X):
         return X, *others.values()
-    results = iter(tasks.computed([a for a in (X, *others.values()) if a is not None]))
-    return tuple(None if a is None else next(results) for a in (X, *others.values()))
+    return tuple(tasks.computed((X, *others.values())))
 
 
 def predicted(
@@ -371,12 +370,11 @@ def _blocks(X: Any, *others: Any) -> Iterator[tuple[Any, ...]]:
     tasks.check_steady(reads, reads)
     for k, size in enumerate(rows.chunks[0]):
         if size:
-            parts = [a.blocks[k] for a in (rows, *arrays) if a is not None]
-            results = iter(tasks.computed(parts))
-            block = next(results)
+            parts = [None if a is None else a.blocks[k] for a in (rows, *arrays)]
+            block, *values = tasks.computed(parts)
             if hasattr(X, "columns"):
                 block = type(X._meta)(block, columns=X._meta.columns)
-            yield block, *(None if a is None else next(results) for a in arrays)
+            yield block, *values
 
 
 def _in_chunks_of(rows: Any, value: Any) -> Any:

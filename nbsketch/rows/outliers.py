@@ -5,11 +5,9 @@ from a robust regression is beyond a gap, and a fit to all rows has not learned 
 `inliers` trims 5 % where a robust loss learns length scales and penalty.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from itertools import product
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import scipy.special
@@ -277,7 +275,7 @@ class RobustPath(NamedTuple):
     further: Callable[[], Iterator[NDArray]]
 
     @classmethod
-    def of(cls, kernel: Callable[[Any, Any], NDArray], rows: Any, n: int) -> RobustPath:
+    def of(cls, kernel: Callable[[Any, Any], NDArray], rows: Any, n: int) -> Self:
         """Return the path of n rows, of which the first ones are the landmarks."""
         landmarks = rows[: min(_LANDMARKS, max(n // 6, 1))]
         count = min(n, _MOST_ROWS)

@@ -49,7 +49,7 @@ def literal(value: Any) -> Any:
 
 
 def computed(tasks: Sequence[Any]) -> list[Any]:
-    """Return the results of tasks.
+    """Return the results of tasks; None and values in memory as they are.
 
     On a cluster the tasks of a lost worker run again, and an interrupt cancels those
     that have not begun.

@@ -5,12 +5,10 @@ discard spacing. With a length scale for each column, a kernel can have both: th
 that does not help gets a large length scale.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import scipy.sparse as sp
@@ -127,15 +125,15 @@ class InputScaler:
             out[:, j] = (scores - self.center[j]) / self.width[j]
         return out
 
-    def without_ranks(self) -> InputScaler:
+    def without_ranks(self) -> Self:
         """Return the scaler without the columns of ranks."""
         return self._columns(np.arange(len(self.features)) < len(self.plain))
 
-    def select(self, features: ArrayLike) -> InputScaler:
+    def select(self, features: ArrayLike) -> Self:
         """Return the scaler that drops all but some features."""
         return self._columns(np.isin(self.features, features))
 
-    def _columns(self, kept: NDArray) -> InputScaler:
+    def _columns(self, kept: NDArray) -> Self:
         plain, ranked = np.split(kept, [len(self.plain)])
         return replace(
             self,

@@ -15,11 +15,9 @@ in a few passes over :math:`K S^\top`, where the closed form costs :math:`n s^2`
 the preconditioner costs :math:`s^3`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from time import perf_counter
-from typing import Any, NamedTuple, TypedDict, Unpack
+from typing import Any, NamedTuple, Self, TypedDict, Unpack
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -72,7 +70,7 @@ class Limits(NamedTuple):
     seconds: float
 
     @classmethod
-    def checked(cls, tol: float, max_passes: int, max_seconds: float) -> Limits:
+    def checked(cls, tol: float, max_passes: int, max_seconds: float) -> Self:
         """Return the limits of a public solver, by the names of its arguments."""
         return cls(
             check_positive("tol", tol),

@@ -14,12 +14,10 @@ Lin and Cevher, "Convergences of Regularized Algorithms and Stochastic Gradient 
 with Random Projections", JMLR 2020, section 2.
 """
 
-from __future__ import annotations
-
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -46,7 +44,7 @@ class Filter(fields.Checked, ABC):
     def values(self, u: ArrayLike, a: ArrayLike) -> NDArray:
         """Return G_a(u) for eigenvalues u >= 0 and parameters a > 0, broadcast."""
 
-    def resolve(self, top: float) -> Filter:
+    def resolve(self, top: float) -> Self:
         """Return the filter with parameters that depend on the largest eigenvalue."""
         return self
 
@@ -163,7 +161,7 @@ class LandweberFilter(Filter):
 
     qualification = math.inf
 
-    def resolve(self, top: float) -> LandweberFilter:
+    def resolve(self, top: float) -> Self:
         """Return the filter with its step set, if it was not: see `Filter.resolve`."""
         if self.step is None:
             return replace(self, step=1 / top)

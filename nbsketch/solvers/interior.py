@@ -12,8 +12,6 @@ The constraints are on slopes, which no intercept moves: a point of the Newton s
 feasible here, and its certificate needs that.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple, Self
 
 import numpy as np
@@ -102,7 +100,7 @@ class InteriorPoint(NamedTuple):
         a = np.where(hard, p.low + typical, (p.low + p.finite_high) / 2)
         return cls(np.zeros((p.E.shape[1] - 1, len(p.T))), b, over, under, a)
 
-    def moved(self, move: InteriorPoint, step: float) -> Self:
+    def moved(self, move: Self, step: float) -> Self:
         """Return the point after a step."""
         return type(self)(*(x + step * dx for x, dx in zip(self, move, strict=True)))
 
@@ -112,7 +110,7 @@ class InteriorPoint(NamedTuple):
         total = np.vdot(self.over, above) + np.vdot(self.under, self.a - p.low)
         return float(total) / (np.isfinite(p.high).sum() + p.low.size)
 
-    def room(self, p: PiecewiseProblem, move: InteriorPoint) -> float:
+    def room(self, p: PiecewiseProblem, move: Self) -> float:
         """Return the largest step, at most 1, that leaves all signs."""
         pairs = (
             (self.over, move.over), (self.under, move.under),

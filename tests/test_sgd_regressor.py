@@ -119,6 +119,17 @@ def test_vector_losses():
     assert np.mean(np.abs(model.predict(X) - exact.predict(X))) < 0.05
 
 
+@pytest.mark.parametrize("weight", [1e-8, 1e-30])
+def test_rows_of_tiny_weight_do_not_shorten_steps(weight):
+    X, y = np.random.default_rng(0).normal(size=(2, 200, 2))
+    y = 2 * np.sin(X[:, 0]) + X[:, 1] + 0.05 * y[:, 0]
+    new = np.random.default_rng(1).normal(size=(300, 2))
+    weights = np.where(np.arange(200) < 100, weight, 1.0)
+    wrong = np.where(weights < 1, y + 50, y)
+    model = SketchedSGDRegressor(random_state=0).fit(X, wrong, sample_weight=weights)
+    assert model.score(new, 2 * np.sin(new[:, 0]) + new[:, 1]) > 0.98
+
+
 @pytest.mark.parametrize("name", REGIMES)
 def test_regimes(name):
     X, y = data(2000)

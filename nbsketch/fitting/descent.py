@@ -464,7 +464,11 @@ def descend(
             rows = data.inputs.rows
             Z = centered_features(data.sketch_map, rows, projection, by.center)
         if by is not None and descent.free_step:
-            square = float(np.quantile(squared_norms(Z), _TYPICAL))
+            # Rows of tiny weight are hardly ever drawn, but long to a preconditioner
+            # that does not count them: they must not shorten the steps of the others.
+            w = objective.weights
+            options: Any = {} if w is None else {"method": "inverted_cdf", "weights": w}
+            square = float(np.quantile(squared_norms(Z), _TYPICAL, **options))
             descent = replace(descent, square_norm=square or None)
         sample = FeatureSample(Z, objective)
         held_out = None

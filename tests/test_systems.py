@@ -18,7 +18,7 @@ from nbsketch import cli
 from nbsketch._jit import threads
 from nbsketch._report import info
 from nbsketch.datasets import _files
-from nbsketch.reproduce.sisokr import multilabel
+from nbsketch.reproduce import _report
 from nbsketch.solvers import scratch
 from nbsketch.solvers.design import ArrayDesign
 
@@ -81,13 +81,13 @@ def test_the_processor_is_named_by_any_system(monkeypatch):
 
 def test_peak_memory_of_other_systems(monkeypatch):
     resource = pytest.importorskip("resource")
-    peak = multilabel._peak_memory()
+    peak = _report.peak_memory()
     usage = type("Usage", (), {"ru_maxrss": 3 << 30})
     monkeypatch.setattr(resource, "getrusage", lambda who: usage)
     monkeypatch.setattr(sys, "platform", "darwin")  # which counts bytes
-    assert peak > 0 and multilabel._peak_memory() == 3
+    assert peak > 0 and _report.peak_memory() == 3
     monkeypatch.setitem(sys.modules, "resource", None)  # Windows
-    assert multilabel._peak_memory() is None
+    assert _report.peak_memory() is None
 
 
 def test_a_forked_process_has_one_thread(monkeypatch):

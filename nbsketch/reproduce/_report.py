@@ -129,6 +129,16 @@ def _slope(value: float, error: float, degrees: int) -> tuple[float, float]:
     return float(value), round(float(t.ppf(0.975, degrees) * error), 9)
 
 
+def peak_memory() -> float | None:
+    """Return the peak memory of the process in GiB; None if it cannot be read."""
+    try:
+        import resource
+    except ImportError:
+        return None
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 2**30
+
+
 def timed(function: Callable[..., T], *arguments: Any) -> tuple[T, float]:
     """Call a function; return its result and the processor time of all threads.
 

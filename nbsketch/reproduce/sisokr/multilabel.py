@@ -7,7 +7,6 @@ squares on synthetic data (`least_squares`); and a synthetic set of the size of
 Bookmarks, because Bookmarks itself cannot be downloaded by a program.
 """
 
-import sys
 from collections.abc import Iterator
 from itertools import product
 from pathlib import Path
@@ -20,7 +19,15 @@ from nbsketch.datasets import make_documents
 from nbsketch.kernels import GaussianKernel
 from nbsketch.metrics import example_f1
 from nbsketch.reproduce._data import MaybePath, load, sketch_of
-from nbsketch.reproduce._report import Row, Rows, read_csv, summarized, timed, where
+from nbsketch.reproduce._report import (
+    Row,
+    Rows,
+    peak_memory,
+    read_csv,
+    summarized,
+    timed,
+    where,
+)
 from nbsketch.reproduce.experiment import RESULTS, Experiment, Points
 from nbsketch.reproduce.sisokr import least_squares
 from nbsketch.structured import InputOutputKernelRegressor
@@ -185,18 +192,8 @@ def measure_large(
         "input_size": input_size,
         "output_size": output_size,
         **row,
-        "gibibytes": _peak_memory(),
+        "gibibytes": peak_memory(),
     }
-
-
-def _peak_memory() -> float | None:
-    """Return the peak memory of the process in GiB; None if it cannot be read."""
-    try:
-        import resource
-    except ImportError:
-        return None
-    unit = 1 if sys.platform == "darwin" else 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 2**30
 
 
 LARGE = Experiment("sisokr_large", large_points, measure_large)

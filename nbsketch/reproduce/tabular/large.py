@@ -1,0 +1,133 @@
+"""Large tables with categories, from Parquet files: error, time and memory of fits.
+
+Not from a paper. Each fit has a process of its own, whose peak memory is measured. The
+columns are nine numbers and categories of 3, 8 and 200 levels.
+"""
+
+import time
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from multiprocessing import get_context
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.metrics import log_loss, root_mean_squared_error
+
+from nbsketch.reproduce import ENTRIES
+from nbsketch.reproduce._report import Row, peak_memory
+from nbsketch.reproduce.experiment import Experiment, Points
+from nbsketch.reproduce.tabular.problems import CLASSIFICATION, REGRESSION
+from nbsketch.tabular.classifier import TabularKernelClassifier
+from nbsketch.tabular.regressor import TabularKernelRegressor
+
+_TEST_ROWS = 20_000
+_NOISE = 0.3
+_LEVELS = {"c": 3, "d": 8, "e": 200}
+_TREES = 500
+ROWS = ENTRIES["large-tables"]["rows"]
+FUNCTIONS = "smooth", "steps"
+OURS, LIGHTGBM = "tables", "LightGBM, 500 trees"
+
+
+def points(replicates: int, quick: bool) -> Points:
+    """Yield function, task, number of training rows and seed; of few rows if quick."""
+    for n in ROWS[quick]:
+        for function in FUNCTIONS:
+            for task in (REGRESSION, CLASSIFICATION):
+                for seed in range(replicates):
+                    yield function, task, n, seed
+
+
+def drawn(function: str, n: int, seed: int) -> dict[str, Any]:
+    """Return the columns of n rows, and their target y without and z with noise."""
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(n, 9)).T
+    codes = {name: rng.integers(0, k, n) for name, k in _LEVELS.items()}
+    effects = np.random.default_rng(0).normal(size=_LEVELS["e"])
+    y = 0.5 * effects[codes["e"]] + 0.5 * (codes["d"] == 2)
+    if function == "smooth":
+        y += (
+            np.sin(2 * x[0]) + x[1] * x[2] / 2 + np.abs(x[3]) + (codes["c"] == 1) * x[4]
+        )
+    else:
+        y += (x[0] > 0) + 2.0 * (x[1] > 0.5) * (x[2] < 0) + np.floor(2 * x[3]) / 4
+        y += (codes["c"] == 1) * (x[4] > 0)
+    texts = {k: np.char.add(k, v.astype(str)) for k, v in codes.items()}
+    numbers = {f"x{k}": column for k, column in enumerate(x)}
+    return numbers | texts | {"y": y, "z": y + _NOISE * rng.normal(size=n)}
+
+
+def measure(function: str, task: str, n: int, seed: int) -> Iterator[Row]:
+    """Yield error, time and memory of each method."""
+    import pyarrow
+    from pyarrow import parquet
+
+    place = {"function": function, "task": task, "rows": n}
+    with TemporaryDirectory() as folder:
+        for name, size in ("train", n), ("test", _TEST_ROWS):
+            columns = drawn(function, size, 2 * seed + (name == "test"))
+            parquet.write_table(pyarrow.table(columns), Path(folder, name))
+        for method in (OURS, LIGHTGBM):
+            # Memory of a process never falls: each fit has a new one.
+            with ProcessPoolExecutor(1, get_context("spawn")) as pool:
+                found = pool.submit(evaluate, folder, task, method, seed).result()
+            yield place | {"method": method} | found
+
+
+def evaluate(folder: str, task: str, method: str, seed: int) -> Row:
+    """Fit the table in a folder; return error, processor seconds and peak memory."""
+    from pyarrow import parquet
+
+    train, test = (parquet.read_table(Path(folder, name)) for name in ("train", "test"))
+    cut = np.median(train["y"].to_numpy()) if task == CLASSIFICATION else None
+    y, y_test = (_targets(part["z"].to_numpy(), cut) for part in (train, test))
+    X, X_test = (part.drop_columns(["y", "z"]) for part in (train, test))
+    fit = _ours if method == OURS else _lightgbm
+    if method == LIGHTGBM:
+        X, X_test = (_frame(part) for part in (X, X_test))
+    start = time.process_time()
+    predict = fit(task, X, y, seed)
+    seconds = time.process_time() - start
+    start = time.process_time()
+    predicted = predict(X_test)
+    return {
+        "error": float(_ERRORS[task](y_test, predicted)),
+        "fit": seconds,
+        # microseconds of a row
+        "predict": 1e6 * (time.process_time() - start) / _TEST_ROWS,
+        "gibibytes": peak_memory(),
+    }
+
+
+_ERRORS = {REGRESSION: root_mean_squared_error, CLASSIFICATION: log_loss}
+
+
+def _targets(values: NDArray, cut: float | None) -> NDArray:
+    return values if cut is None else (values > cut).astype(int)
+
+
+def _frame(table: Any) -> Any:
+    """Return a frame of pandas whose texts are categories."""
+    return table.to_pandas().astype(dict.fromkeys(_LEVELS, "category"))
+
+
+def _ours(task: str, X: Any, y: NDArray, seed: int) -> Any:
+    if task == REGRESSION:
+        return TabularKernelRegressor(random_state=seed).fit(X, y).predict
+    return TabularKernelClassifier(random_state=seed).fit(X, y).predict_proba
+
+
+def _lightgbm(task: str, X: Any, y: NDArray, seed: int) -> Any:
+    import lightgbm
+
+    goal = "regression" if task == REGRESSION else "binary"
+    settings = {"objective": goal, "num_threads": 1, "verbosity": -1, "seed": seed}
+    model = lightgbm.train(settings, lightgbm.Dataset(X, y), _TREES)
+    return partial(model.predict, num_threads=1)
+
+
+run = Experiment("large-tables", points, measure)

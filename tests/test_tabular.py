@@ -3,6 +3,7 @@
 import math
 import os
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 
@@ -21,6 +22,7 @@ from nbsketch.kernels import median_distance
 from nbsketch.reproduce import _figures, _report, experiment
 from nbsketch.reproduce.tabular import (
     comparison,
+    large,
     methods,
     problems,
     sketch_cost,
@@ -539,6 +541,32 @@ def test_real_tables():
 def cost(sketch, error, fit, predict, loss="square"):
     found = {"landmarks": 10, "error": error, "fit": fit, "predict": predict}
     return {"set": "toy", "loss": loss, "sketch": sketch} | found
+
+
+@pytest.mark.parametrize("task", [REGRESSION, CLASSIFICATION])
+def test_large_tables_are_read_and_fitted(task, monkeypatch):
+    """Errors are above those of the truth and below those of a constant."""
+    monkeypatch.setattr(large, "_TEST_ROWS", 500)
+    monkeypatch.setattr(large, "_TREES", 30)
+    monkeypatch.setattr(
+        large, "ProcessPoolExecutor", lambda count, context: ThreadPoolExecutor(count)
+    )
+    rows = list(large.measure("smooth", task, 400, 0))
+    assert [row["method"] for row in rows] == [large.OURS, large.LIGHTGBM]
+    constant = 1.3 if task == REGRESSION else np.log(2)
+    for row in rows:
+        assert 0.2 < row["error"] < 0.8 * constant
+        assert min(row["fit"], row["predict"]) > 0 and row["rows"] == 400
+
+
+def test_large_tables_have_noise_and_the_stated_steps():
+    columns = large.drawn("steps", 20_000, 0)
+    noise = columns["z"] - columns["y"]
+    assert_allclose(noise.std(), 0.3, rtol=0.03)
+    above = columns["x0"] > 0
+    difference = columns["y"][above].mean() - columns["y"][~above].mean()
+    assert_allclose(difference, 1.0, atol=0.05)
+    assert {name: len(set(columns[name])) for name in "cde"} == large._LEVELS
 
 
 @pytest.mark.full

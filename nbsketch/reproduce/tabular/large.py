@@ -30,7 +30,8 @@ _LEVELS = {"c": 3, "d": 8, "e": 200}
 _TREES = 500
 ROWS = ENTRIES["large-tables"]["rows"]
 FUNCTIONS = "smooth", "steps"
-OURS, LIGHTGBM = "tables", "LightGBM, 500 trees"
+OURS = "tables"
+LIGHTGBM = "LightGBM, 500 trees"
 
 
 def points(replicates: int, quick: bool) -> Points:

@@ -133,3 +133,20 @@ def test_zero_output_kernels_are_refused_by_name():
     model = InputOutputKernelRegressor(output_kernel="linear", output_size=1)
     with pytest.raises(ValueError, match="`output_kernel` must not be zero"):
         model.fit(X, np.zeros((N, 2)))
+
+
+@pytest.mark.filterwarnings("ignore:no penalty:UserWarning")
+@pytest.mark.parametrize("n", [29, 30, 50])
+@pytest.mark.parametrize("loss", ["square", "huber", "logistic"])
+def test_equal_rows_have_a_constant_whatever_rounding_makes_of_their_features(loss, n):
+    """Products round equal rows differently: a variance of 1e-32 is none."""
+    y = np.random.default_rng(0).normal(size=n)
+    X = np.ones((n, 2))
+    if loss == "logistic":
+        model = SketchedKernelClassifier(loss=loss, random_state=0).fit(X, y > 0)
+        expected = np.log(np.mean(y > 0) / np.mean(y < 0))
+    else:
+        model = SketchedKernelRegressor(loss=loss, random_state=0).fit(X, y)
+        expected = y.mean() if loss == "square" else model.intercept_
+        assert abs(model.predict(X[:1])[0] - y.mean()) < 0.1
+    assert abs(model.intercept_ - expected) < 1e-4 and model.alpha_ > 1e-3

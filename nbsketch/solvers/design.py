@@ -17,6 +17,9 @@ from nbsketch._report.validation import check_matrix
 
 # Rows copied at a time where a product needs a scaled or gathered copy: stays in cache.
 _CHUNK = 1024
+# Deviation over the mean of a feature that is a constant: products round equal rows
+# differently.
+EQUAL = 16 * np.finfo(np.float64).eps
 # Features whose mean squared is this many times their variance are centered.
 _OFF_CENTER = 100.0
 # Columns up to which compiled loops are faster than BLAS.
@@ -232,6 +235,7 @@ def centered(design: Design) -> Design:
     if not is_off_center(mean, deviations, design.is_graded):
         return design
     Z = (design.Z - mean).astype(design.dtype)
+    Z[:, deviations <= EQUAL * np.abs(mean)] = 0.0
     found = ArrayDesign._trusted(Z, design.is_graded)
     found.origin = mean
     return found

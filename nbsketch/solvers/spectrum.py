@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from nbsketch._machine.blas import eigh, graded_eigh
 from nbsketch.solvers._linear.conjugate_gradients import centered, output_basis
-from nbsketch.solvers.design import ArrayDesign, Design
+from nbsketch.solvers.design import EQUAL, ArrayDesign, Design
 from nbsketch.solvers.filters import Filter
 
 # Rows handled at a time: their copies stay in cache.
@@ -201,6 +201,8 @@ def moments(
     if origin is None:
         return G, C, np.zeros(r)
     G -= np.outer(mean, mean)
+    constant = G.diagonal() <= np.square(EQUAL * (origin + mean))
+    G[constant] = G[:, constant] = C[constant] = 0.0
     return G, C, origin + mean
 
 

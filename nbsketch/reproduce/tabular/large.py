@@ -28,6 +28,7 @@ _TEST_ROWS = 20_000
 _NOISE = 0.3
 _LEVELS = {"c": 3, "d": 8, "e": 200}
 _TREES = 500
+_ERRORS = {REGRESSION: root_mean_squared_error, CLASSIFICATION: log_loss}
 ROWS = ENTRIES["large-tables"]["rows"]
 FUNCTIONS = "smooth", "steps"
 OURS = "tables"
@@ -102,9 +103,6 @@ def evaluate(folder: str, task: str, method: str, seed: int) -> Row:
         "predict": 1e6 * (time.process_time() - start) / _TEST_ROWS,
         "gibibytes": peak_memory(),
     }
-
-
-_ERRORS = {REGRESSION: root_mean_squared_error, CLASSIFICATION: log_loss}
 
 
 def _targets(values: NDArray, cut: float | None) -> NDArray:

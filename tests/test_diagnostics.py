@@ -510,7 +510,7 @@ def test_no_matplotlib_is_said(monkeypatch):
 
 def test_shares_of_draws(monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(satisfiability, "N_ROWS", 100)
-    monkeypatch.setattr(satisfiability, "QUICK_SIZES", (5, 100))
+    monkeypatch.setattr(satisfiability, "SIZES", [(), (5, 100)])
     command = ["reproduce", "satisfiability", "--quick", "--out", str(tmp_path)]
     assert cli.main([*command, "--replicates", "3"]) == 0
     assert "accumulation" in capsys.readouterr().out

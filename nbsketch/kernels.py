@@ -323,13 +323,23 @@ class MaternKernel(StationaryKernel):
 
 
 def varying_features(X: Any) -> NDArray:
-    """Return the mask of the features of X (n, q) that vary by more than rounding."""
+    """Return the mask of the features of X (n, q) that vary by more than rounding.
+
+    Whole numbers that are exact in the type of X vary by any difference.
+    """
     low, high = (
         end.toarray().ravel() if sp.issparse(end) else end
         for end in (X.min(axis=0), X.max(axis=0))
     )
-    rounding = max(_CONSTANT, _ULPS * float(np.finfo(X.dtype).eps))
-    return high / 2 - low / 2 > rounding / 2 * np.maximum(abs(low), abs(high))
+    info = np.finfo(X.dtype)
+    rounding = max(_CONSTANT, _ULPS * float(info.eps))
+    largest = np.maximum(abs(low), abs(high))
+    varies = high / 2 - low / 2 > rounding / 2 * largest
+    is_exact = (high > low) & (largest < 2.0**info.nmant)
+    for j in np.flatnonzero(is_exact & ~varies):
+        column = X[:, [j]].data if sp.issparse(X) else X[:, j]
+        varies[j] = (column == np.rint(column)).all()
+    return varies
 
 
 def median_distance(

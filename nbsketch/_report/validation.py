@@ -496,12 +496,12 @@ def check_spread(name: str, value: Any, labels: Any = None) -> None:
     """
     if not value.shape[0] or value.dtype.kind != "f":
         return
-    low, high = _extremes(value[np.arange(min(_HEAD, value.shape[0]))])
+    low, high = extremes(value[np.arange(min(_HEAD, value.shape[0]))])
     tiny = np.maximum(-low, high) < np.sqrt(_LEAST_SPREAD)
     if not isinstance(value, np.ndarray) and not sp.issparse(value):
         tiny &= high > low
     if tiny.any():
-        low, high = _extremes(value)
+        low, high = extremes(value)
         spread = high - low
         columns = np.flatnonzero(tiny & (spread > 0) & (spread < _LEAST_SPREAD))
         if len(columns):
@@ -513,7 +513,7 @@ def check_spread(name: str, value: Any, labels: Any = None) -> None:
             )
 
 
-def _extremes(value: Any) -> tuple[NDArray, NDArray]:
+def extremes(value: Any) -> tuple[NDArray, NDArray]:
     """Return the least and the largest value of each column."""
     ends = [value.min(axis=0), value.max(axis=0)]
     if sp.issparse(value):

@@ -35,6 +35,7 @@ from nbsketch._report.validation import (
 from nbsketch.kernels import KERNELS, PrecomputedKernel, SobolevKernel
 from nbsketch.rows import tasks
 from nbsketch.rows.collections import as_dask_array, check_numbers, dask_module, one_row
+from nbsketch.rows.lost_digits import warn_of_equal_integers, warn_of_lost_digits
 from nbsketch.rows.partitions import PartitionedRows
 from nbsketch.rows.transform import PREPROCESSINGS, choose_rows
 from nbsketch.sketches import IdentitySketch, SketchRecipe
@@ -103,7 +104,8 @@ def checked_rows(
     check_magnitude(name, rows)
     rows = as_csr(rows) if sp.issparse(rows) else rows
     if reset:
-        check_spread(name, rows)
+        check_spread(name, rows, getattr(estimator, "feature_names_in_", None))
+        warn_of_lost_digits(estimator, name, X, rows)
     return rows
 
 
@@ -163,23 +165,25 @@ def training_data(
     if is_lazy:
         with explaining({"y": y}, text_in=text_in):
             y = _check_y(y, estimator=estimator, **options)
+        rows = X
     else:
         options = {"dtype": [np.float64, np.float32], "order": "C"} | options
         with explaining({"X": X, "y": y}, text_in=text_in):
-            X, y = validate_data(estimator, X, y, accept_sparse="csr", **options)
-        check_magnitude("X", X)
-        X = as_csr(X) if sp.issparse(X) else X
+            rows, y = validate_data(estimator, X, y, accept_sparse="csr", **options)
+        check_magnitude("X", rows)
+        rows = as_csr(rows) if sp.issparse(rows) else rows
     if options.get("reset", True):
-        check_spread("X", X)
+        check_spread("X", rows, getattr(estimator, "feature_names_in_", None))
+        warn_of_lost_digits(estimator, "X", X, rows)
     if not numeric:
         as_labels("y", y)
-        return X, y, sample_weight
+        return rows, y, sample_weight
     # scikit-learn lets text and sparse matrices through.
     if sp.issparse(y) or y.dtype.kind not in "fiub":
         raise TypeError(f"`y` must be an array of numbers, got {y!r:.60}")
     check_magnitude("y", np.asarray(y, dtype=float))
     check_spread("y", y)
-    return X, y, sample_weight
+    return rows, y, sample_weight
 
 
 def _rows_of_dask(
@@ -428,6 +432,7 @@ def _checked(
     if message is not None:
         raise ValueError(f"{message}; rows are counted from row {start}")
     check_magnitude(name, rows)
+    warn_of_equal_integers(name, block, rows, None)
     return rows
 
 

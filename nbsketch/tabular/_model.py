@@ -28,6 +28,7 @@ from nbsketch.fitting.callbacks import CallbackSupportMixin, watched_fit
 from nbsketch.losses import Loss
 from nbsketch.rows.copies import merged
 from nbsketch.rows.inputs import TrainingRows, loaded
+from nbsketch.rows.lost_digits import warn_of_constants
 from nbsketch.rows.outliers import outlier_warning
 from nbsketch.rows.splits import (
     block_labels,
@@ -158,6 +159,7 @@ class TabularModel(SaveMixin, CallbackSupportMixin, BaseEstimator):
         check_table(X)
         validate_data(self, X, skip_check_array=True)
         table = Table.of(X)
+        table.warn_of_equal_integers(X)
         place = table.representatives(y, weights)
         stand_ins = place if merges_copies(self.cv) else None
         n_given = len(y) if weights is None else int(np.count_nonzero(weights))
@@ -173,7 +175,9 @@ class TabularModel(SaveMixin, CallbackSupportMixin, BaseEstimator):
             table, y, weights, classification=labelled, blocks=blocks
         )
         check_magnitude("X", rows)
-        check_spread("X", rows, self.columns_.feature_names)
+        names = self.columns_.feature_names
+        check_spread("X", rows, names)
+        warn_of_constants("X", rows, names)
         kept = TrainingRows.of(rows, y, weights)
         data = Training(kept.X, kept.y, kept.relative_weights, blocks)
         return data, _places(len(y), kept.kept, stand_ins)

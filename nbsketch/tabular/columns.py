@@ -17,6 +17,7 @@ from nbsketch._report.fields import array, stored
 from nbsketch._report.validation import check_indices
 from nbsketch.rows.copies import merged, representatives
 from nbsketch.rows.inputs import check_as_many
+from nbsketch.rows.lost_digits import warn_of_equal_integers
 from nbsketch.tabular.encodings import (
     Column,
     LevelColumn,
@@ -160,6 +161,12 @@ class Table(NamedTuple):
         """Return the row that stands for each row, as `nbsketch.rows.copies` does."""
         numbers = [column.data.astype(np.float64) for column in self.values]
         return representatives(np.column_stack(numbers), y, weights)
+
+    def warn_of_equal_integers(self, X: Any) -> None:
+        """Warn of columns of the table X whose different numbers are equal here."""
+        zeros = np.zeros(len(self.values[0].data))
+        numbers = [v.data if v.kind == "numbers" else zeros for v in self.values]
+        warn_of_equal_integers("X", X, np.column_stack(numbers), self.names)
 
 
 def fit_columns(

@@ -1,0 +1,99 @@
+"""Columns of training rows whose differences are lost: large integers, large offsets."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from nbsketch._report.validation import extremes, listed
+from nbsketch.kernels import KERNELS, GaussianKernel, StationaryKernel, varying_features
+from nbsketch.rows.partitions import PartitionedRows
+from nbsketch.rows.transform import PREPROCESSINGS
+
+# Larger integers are not all exact in double precision.
+_EXACT = 2.0**53
+# First rows of those that are not in memory, which tell what varies.
+_HEAD = 100
+# Ranges up to this share of the magnitude, in units of rounding, are silent: arithmetic
+# with a constant.
+_ULPS = 4
+
+
+def warn_of_lost_digits(estimator: Any, name: str, X: Any, rows: Any) -> None:
+    """Warn of columns of which different values are equal, or count as equal.
+
+    `rows` are those of X, converted to floats.
+    """
+    labels = getattr(estimator, "feature_names_in_", None)
+    if isinstance(rows, PartitionedRows):
+        rows = rows[np.arange(min(_HEAD, len(rows)))]
+    else:
+        warn_of_equal_integers(name, X, rows, labels)
+    if _has_units(estimator):
+        warn_of_constants(name, rows, labels)
+
+
+def warn_of_equal_integers(name: str, X: Any, rows: Any, labels: Any) -> None:
+    """Warn of columns of X whose different values are equal in double precision."""
+    is_sparse = sp.issparse(rows)
+    ends = extremes(rows) if is_sparse else [f.reduce(rows) for f in (np.fmin, np.fmax)]
+    large = np.flatnonzero(np.maximum(-ends[0], ends[1]) > _EXACT)
+    lost = [j for j in large if _loses_values(_column(X, j), _column(rows, j))]
+    if lost:
+        warnings.warn(
+            f"`{name}` has different integers above 2**53 in "
+            f"{listed('column', np.array(lost), labels)} that are equal in double "
+            "precision: subtract an offset first, or drop identifiers",
+            stacklevel=2,
+        )
+
+
+def warn_of_constants(name: str, rows: Any, labels: Any) -> None:
+    """Warn of columns that vary, but so little that they count as constant."""
+    low, high = extremes(rows)
+    least = _ULPS * np.finfo(rows.dtype).eps * np.maximum(-low, high)
+    columns = np.flatnonzero((high - low > least) & ~varying_features(rows))
+    if len(columns):
+        warnings.warn(
+            f"`{name}` varies in {listed('column', columns, labels)} by hardly more "
+            "than rounding of its magnitude, and counts as constant there: unless this "
+            "is rounding, subtract an offset first",
+            stacklevel=2,
+        )
+
+
+def _has_units(estimator: Any) -> bool:
+    """Return whether columns are put in units that their values tell."""
+    kernel = estimator.kernel
+    family = KERNELS.get(kernel, GaussianKernel) if isinstance(kernel, str) else kernel
+    if isinstance(family, StationaryKernel):
+        bandwidth = family.bandwidth
+    elif isinstance(family, type) and issubclass(family, StationaryKernel):
+        bandwidth = estimator.bandwidth
+    else:
+        bandwidth = 1.0
+    is_scaled = getattr(estimator, "preprocessing", None) in PREPROCESSINGS
+    return is_scaled or bandwidth is None or isinstance(bandwidth, str)
+
+
+def _column(X: Any, j: int) -> Any:
+    """Return the stored values of a column of an array or a frame, in their type."""
+    if sp.issparse(X):
+        return X.tocsc()[:, [j]].data
+    if hasattr(X, "iloc"):
+        return X.iloc[:, j]
+    names = getattr(X, "column_names", getattr(X, "columns", None))
+    if names is not None:
+        return X[names[j]]
+    return np.asarray(X, dtype=None if hasattr(X, "dtype") else object)[:, j]
+
+
+def _loses_values(given: Any, converted: NDArray) -> bool:
+    """Return whether fewer values differ after their conversion, but for NaN."""
+    present = ~np.isnan(converted)
+    distinct = {v for v, is_value in zip(given, present, strict=True) if is_value}
+    return len(distinct) > len(np.unique(converted[present]))

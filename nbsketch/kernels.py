@@ -61,7 +61,7 @@ class Kernel(fields.Checked, ABC):
         Whether rows may be those of a sparse matrix.
     """
 
-    takes_sparse: ClassVar[bool] = True
+    takes_sparse = True
     # The metric of a compiled form without parameters.
     _metric: ClassVar[str | None] = None
 
@@ -185,7 +185,7 @@ class StationaryKernel(UnitKernel):
     """A kernel of the differences of features, each divided by its bandwidth."""
 
     bandwidth: Any = "median"
-    _distance: ClassVar[str] = "euclidean"
+    _distance = "euclidean"
     _rules = fields.rules(bandwidth=fields.plain(check_bandwidth))
 
     def resolve(
@@ -276,8 +276,8 @@ class LaplacianKernel(StationaryKernel):
     [[0.3679]]
     """
 
-    takes_sparse: ClassVar[bool] = False
-    _distance: ClassVar[str] = "cityblock"
+    takes_sparse = False
+    _distance = "cityblock"
 
     def _family(self) -> tuple[str, str, float]:
         return "absolute", "exponential", _LOG2E
@@ -463,7 +463,7 @@ class LinearKernel(Kernel):
     [[6.0]]
     """
 
-    _metric: ClassVar[str] = "product"
+    _metric = "product"
 
     def diag(self, X: ArrayLike) -> NDArray:
         """Return the squared norm of each row of X."""
@@ -504,8 +504,8 @@ class SobolevKernel(Kernel):
     [[0.25, 0.25], [0.5, 0.5]]
     """
 
-    takes_sparse: ClassVar[bool] = False
-    _metric: ClassVar[str] = "minimum"
+    takes_sparse = False
+    _metric = "minimum"
 
     def check_domain(self, name: str, rows: Any) -> None:
         """Raise an error if a number is outside [0, 1]."""
@@ -555,7 +555,7 @@ class TanimotoKernel(UnitKernel):
     [[0.5, 0.5, 0.0]]
     """
 
-    _metric: ClassVar[str] = "tanimoto"
+    _metric = "tanimoto"
 
     def check_domain(self, name: str, rows: Any) -> None:
         """Raise an error if the squared norm of a row is not finite."""
@@ -673,7 +673,7 @@ class PrecomputedKernel(Kernel):
     [[1.0, 0.0], [0.0, 0.0], [0.0, 1.0]]
     """
 
-    takes_sparse: ClassVar[bool] = False
+    takes_sparse = False
 
     def __call__(self, X: ArrayLike, Y: ArrayLike | None = None) -> NDArray:
         """Return the columns Y (indices of training rows; all by default) of X."""

@@ -98,8 +98,8 @@ class Loss(Checked):
         it is even, and nondecreasing in the size of the residual.
     """
 
-    is_classification: ClassVar[bool] = False
-    is_radial: ClassVar[bool] = False
+    is_classification = False
+    is_radial = False
 
     @property
     def elq(self) -> ELQ | None:
@@ -243,7 +243,7 @@ class SquareLoss(Loss):
     array([2. , 0. , 0.5])
     """
 
-    is_radial: ClassVar[bool] = True
+    is_radial = True
 
     elq = ELQ(1.0, 0.0, -np.inf, np.inf)
 
@@ -267,7 +267,7 @@ class HuberLoss(Loss):
     array([0.125, 0.5  , 2.5  ])
     """
 
-    is_radial: ClassVar[bool] = True
+    is_radial = True
     kappa: float = 1.0
 
     _rules = rules(kappa=positive)
@@ -297,7 +297,7 @@ class EpsilonInsensitiveLoss(Loss):
     array([1.5, 0. , 0.5])
     """
 
-    is_radial: ClassVar[bool] = True
+    is_radial = True
     epsilon: float = 0.1
 
     _rules = rules(epsilon=not_negative)
@@ -323,7 +323,7 @@ class SquaredEpsilonInsensitiveLoss(Loss):
     array([2. , 0. , 0.5])
     """
 
-    is_radial: ClassVar[bool] = True
+    is_radial = True
     epsilon: float = 0.1
 
     _rules = rules(epsilon=not_negative)
@@ -375,7 +375,7 @@ class HingeLoss(Loss):
     array([2. , 0.5, 0. ])
     """
 
-    is_classification: ClassVar[bool] = True
+    is_classification = True
 
     elq = ELQ(0.0, 0.0, 0.0, 1.0)  # of 1 - m
 
@@ -390,7 +390,7 @@ class SquaredHingeLoss(Loss):
     array([2. , 0.5, 0. ])
     """
 
-    is_classification: ClassVar[bool] = True
+    is_classification = True
 
     elq = ELQ(1.0, 0.0, 0.0, np.inf)  # of 1 - m
 
@@ -407,7 +407,7 @@ class LogisticLoss(Loss):
     array([0.6931, 0.    ])
     """
 
-    is_classification: ClassVar[bool] = True
+    is_classification = True
 
     lipschitz = 1.0
     is_smooth = True
@@ -479,8 +479,8 @@ class PoissonLoss(LogLinkLoss):
     array([1.   , 0.   , 4.047])
     """
 
-    power: ClassVar[float] = 1.0
-    least: ClassVar[str] = "nonnegative, with a positive sum,"
+    power = 1.0
+    least = "nonnegative, with a positive sum,"
 
     def link(self, y: NDArray) -> NDArray:
         """Return ``log(y + 1/2)``, from which `targets` recovers y."""
@@ -507,8 +507,8 @@ class GammaLoss(LogLinkLoss):
     array([0.193, 0.   , 2.391])
     """
 
-    power: ClassVar[float] = 2.0
-    least: ClassVar[str] = "positive"
+    power = 2.0
+    least = "positive"
 
     def link(self, y: NDArray) -> NDArray:
         """Return ``log(y)``."""

@@ -175,7 +175,7 @@ class SplitSample:
     _WEAKER: ClassVar[tuple[int, ...]] = (-1, -2)
     _NEAR: ClassVar[tuple[int, ...]] = (1, 0, -1)
     # Rows that are fitted, at most.
-    most_rows: ClassVar[int] = LARGEST_FIT
+    most_rows = LARGEST_FIT
 
     rows: Any
     objective: Any  # on these rows
@@ -444,7 +444,7 @@ class DualSample(SplitSample):
     _FIRST: ClassVar[tuple[int, ...]] = (1, 0)
     _WEAKER: ClassVar[tuple[int, ...]] = (-1,)
     _NEAR: ClassVar[tuple[int, ...]] = (0,)
-    most_rows: ClassVar[int] = 1600
+    most_rows = 1600
 
     @classmethod
     def first(cls, data: SketchedData, objective: Any) -> FeatureSolution:

@@ -209,7 +209,7 @@ class Method(ABC):
     # The sample of the rows on which penalty and width are chosen; None: all rows.
     sample: ClassVar[type[SplitSample] | None] = None
     # Share of the time that is left for this choice.
-    choice_share: ClassVar[float] = 1.0
+    choice_share = 1.0
 
     def choose_alpha(self) -> Method:
         """Return the method with the penalty, which is given or chosen."""

@@ -98,9 +98,9 @@ class Objective(ABC):
     # Whether features are stored; None: only while they are small.
     keep_features: ClassVar[bool | None] = True
     # Whether all penalties share one decomposition.
-    is_closed_form: ClassVar[bool] = False
+    is_closed_form = False
     # Whether a solution minimizes the objective, so that a gap bounds its distance.
-    is_certified: ClassVar[bool] = True
+    is_certified = True
 
     targets: NDArray
     weights: NDArray | None

@@ -275,7 +275,7 @@ class LeastSquaresObjective(RadialObjective):
     """Least squares, for one output or several: one decomposition, every penalty."""
 
     keep_features: ClassVar[bool | None] = None
-    is_closed_form: ClassVar[bool] = True
+    is_closed_form = True
     loss_kind: ClassVar[str | None] = "square"
     is_robust = False  # outliers dominate the square loss
 
@@ -430,7 +430,7 @@ def _unit(
 class SpectralObjective(LeastSquaresObjective):
     """Least squares regularized by a spectral filter."""
 
-    is_certified: ClassVar[bool] = False
+    is_certified = False
     loss_kind = None  # filters have no machine on all rows
 
     filter: Filter

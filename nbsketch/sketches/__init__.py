@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import numpy as np
 import scipy.sparse as sp
@@ -196,7 +196,7 @@ class CountSketch(SizedRecipe):
     (Sketch(shape=(10, 100), columns=100), 100)
     """
 
-    grows: ClassVar[bool] = False
+    grows = False
 
     def draw_matrix(self, n: int, seed: int) -> sp.csr_array:
         """Return the matrix of a seed: see `SizedRecipe.draw_matrix`."""
@@ -236,7 +236,7 @@ class SparseJLSketch(SizedRecipe):
     """
 
     nonzeros: int | None = None
-    grows: ClassVar[bool] = False
+    grows = False
     _rules = fields.rules(nonzeros=fields.optional(fields.count))
 
     def __post_init__(self) -> None:
@@ -388,6 +388,8 @@ class LandmarkSketch(SketchRecipe):
 class IdentityMatrix(Sketch):
     """The identity as a sketch."""
 
+    is_identity = True
+
     def __init__(
         self, matrix: sp.csr_array, origin: _sketch.Origin | None = None
     ) -> None:
@@ -399,11 +401,6 @@ class IdentityMatrix(Sketch):
             raise ValueError(
                 f"`matrix` must be the identity, got a matrix of shape {self.shape}"
             )
-
-    @property
-    def is_identity(self) -> bool:
-        """True."""
-        return True
 
 
 @dataclass(frozen=True)

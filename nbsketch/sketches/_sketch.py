@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -418,7 +418,7 @@ class SizedRecipe(SketchRecipe):
     """
 
     size: int
-    grows: ClassVar[bool] = True
+    grows = True
 
     _rules = rules(size=count)
 

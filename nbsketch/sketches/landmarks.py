@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -178,7 +178,7 @@ class RPCholeskySketch(DataSketch):
     ((5, 100), True)
     """
 
-    grows: ClassVar[bool] = False
+    grows = False
 
     def _draw_from(
         self, n: int, rng: np.random.Generator, X: Any, kernel: Any

@@ -15,7 +15,7 @@ are smoothed around the dual point, less and less.
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import scipy.linalg
@@ -174,10 +174,10 @@ class PassesSearch(SmoothSearch):
     """
 
     problem: NewtonProblem
-    most_products: ClassVar[int] = 100
-    patience: ClassVar[int] = 12
-    inexact: ClassVar[float] = 10.0
-    shrink: ClassVar[float] = 0.7
+    most_products = 100
+    patience = 12
+    inexact = 10.0
+    shrink = 0.7
     level = 0.0
 
     def _begin(self, state: State) -> Certificate:

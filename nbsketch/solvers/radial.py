@@ -21,7 +21,7 @@ the inverse for an output of scale t is ``V diag(1 / (t^2 e + alpha)) V^T``.
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -207,8 +207,8 @@ class RadialSearch(SmoothSearch):
     """The search for losses of the norm."""
 
     problem: RadialProblem
-    patience: ClassVar[int] = 12
-    most_products: ClassVar[int] = 100
+    patience = 12
+    most_products = 100
 
     def _begin(self, state: State) -> Certificate:
         p = self.problem

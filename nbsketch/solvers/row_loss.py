@@ -62,7 +62,7 @@ class RowLoss:
         Class attribute: the loss is piecewise quadratic, and can be smoothed.
     """
 
-    has_kinks: ClassVar[bool] = True
+    has_kinks = True
 
     lo: NDArray
     hi: NDArray
@@ -160,7 +160,7 @@ class DevianceRows(RowLoss):
         Direction in which m grows with the residual.
     """
 
-    has_kinks: ClassVar[bool] = False
+    has_kinks = False
     numbers: ClassVar[ELQ]
     sign: Any
 
@@ -212,8 +212,8 @@ class DevianceRows(RowLoss):
 class LogisticRows(DevianceRows):
     """The logistic loss, m being the probability of the other class."""
 
-    numbers: ClassVar[ELQ] = ELQ(1.0, 0.0, 0.0, 1.0)
-    goals: ClassVar[float] = 0.0
+    numbers = ELQ(1.0, 0.0, 0.0, 1.0)
+    goals = 0.0
 
     @cached_property
     def sign(self) -> NDArray:
@@ -241,7 +241,7 @@ class LogisticRows(DevianceRows):
 class PoissonRows(DevianceRows):
     """The Poisson loss; its targets, the upper bounds, are linked to log(y + 1/2)."""
 
-    numbers: ClassVar[ELQ] = ELQ(1.0, 0.0, -np.inf, np.inf)
+    numbers = ELQ(1.0, 0.0, -np.inf, np.inf)
     sign = -1.0
 
     @property
@@ -257,7 +257,7 @@ class PoissonRows(DevianceRows):
 class GammaRows(DevianceRows):
     """The gamma loss, of ratios m of targets and means."""
 
-    numbers: ClassVar[ELQ] = ELQ(1.0, 0.0, -1.0, np.inf)
+    numbers = ELQ(1.0, 0.0, -1.0, np.inf)
     sign = 1.0
 
     @property

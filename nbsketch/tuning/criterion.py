@@ -133,6 +133,8 @@ class LeaveOneOut:
         self._roots = np.sqrt(weights)
         self._cuts = np.where(weights > 0, self._roots * min(sample.cut, 1e300), 1.0)
         self._target = self._roots[:, None] * (sample.Y - weights @ sample.Y / m)
+        # The number of rows that are left out, times their mean weight.
+        self._count = float(m)
         # Buffers shared by all evaluations.
         self._K, self._slopes = np.empty((2, m + size, size))
         self._F, self._T = np.empty((2, m, size))
@@ -183,11 +185,6 @@ class LeaveOneOut:
             return (values - means) @ coef
 
         return predict
-
-    @property
-    def _count(self) -> float:
-        """Number of rows that are left out, times their mean weight."""
-        return len(self._T)
 
     def _left_out(self, taus: NDArray) -> Iterator[NDArray]:
         """Yield the scaled residuals of rows in fits without them, for each tau."""
@@ -243,10 +240,7 @@ class LeaveBlocksOut(LeaveOneOut):
         self._blocks = [
             np.flatnonzero(labels == k) for k in np.unique(labels[labels >= 0])
         ]
-
-    @property
-    def _count(self) -> float:
-        return float(sum(self._weights[rows].sum() for rows in self._blocks))
+        self._count = float(sum(self._weights[rows].sum() for rows in self._blocks))
 
     def _left_out(self, taus: NDArray) -> Iterator[NDArray]:
         gram = self._F.T @ self._F

@@ -139,41 +139,38 @@ def settle(
     return min(tried, key=lambda pair: pair[0])
 
 
-class Descents:
+class Descents(NamedTuple):
     """Searches for length scales and tau, on some rows and within a budget."""
 
-    def __init__(
-        self, rows: Rows, family: int, rng: np.random.Generator, budget: Budget
-    ) -> None:
-        self._rows = rows
-        self._family = family
-        self._rng = rng
-        self._budget = budget
+    rows: Rows
+    family: int
+    rng: np.random.Generator
+    budget: Budget
 
     def learn(self, point: NDArray) -> NDArray:
         """Return the best point of a search from a point."""
-        if self._budget.is_spent:
+        if self.budget.is_spent:
             return point
-        if self._rows.is_noisy and not self._rows.has_blocks:
+        if self.rows.is_noisy and not self.rows.has_blocks:
             return self.by_evidence(point)
         start = point
         for point in self._rounds(start):
-            if self._rows.is_noisy and self._is_clean(point):
+            if self.rows.is_noisy and self._is_clean(point):
                 return self.by_evidence(start)
         return point
 
     def learn_briefly(self, point: NDArray) -> NDArray:
         """Return the point after a short first descent, without a check."""
-        if self._budget.is_spent:
+        if self.budget.is_spent:
             return point
-        if not self._rows.is_noisy:
+        if not self.rows.is_noisy:
             return next(self._rounds(point))
-        drawn = self._rows.draw(self._rng, SHORT.rows)
+        drawn = self.rows.draw(self.rng, SHORT.rows)
         return self._by_evidence(drawn, point, SHORT).point
 
     def by_evidence(self, start: NDArray) -> NDArray:
         """Return the point of the greatest evidence of few rows."""
-        drawn = self._rows.draw(self._rng, _DRAWN)
+        drawn = self.rows.draw(self.rng, _DRAWN)
         first, further = np.split(drawn, [_EVIDENCE.rows])
         # Rows that hardly suffice for a check are checked in the sample.
         others = further[:_CHECK] if 4 * len(further) >= len(first) else first
@@ -189,20 +186,20 @@ class Descents:
 
     def _rounds(self, point: NDArray) -> Iterator[NDArray]:
         """Yield the points after each round on blocks."""
-        data = self._rows.training(self._rng)
+        data = self.rows.training(self.rng)
         limits = self._tau_limits(len(data.Y))
-        return rounds(data, self._family, point, self._rng, self._budget, limits)
+        return rounds(data, self.family, point, self.rng, self.budget, limits)
 
     def _is_clean(self, point: NDArray) -> bool:
         """Return whether there is hardly any noise."""
-        drawn = self._rows.draw(self._rng, _CHECK)
+        drawn = self.rows.draw(self.rng, _CHECK)
         return self._exact(drawn).left_out(point) < _CLEAN
 
     def _tau_limits(self, count: int) -> tuple[float, float]:
         """Return the limits of log tau for a sample, equal if the penalty is given."""
-        if self._rows.alpha is None:
-            return least_log_tau(len(self._rows.kept)), TAU_LIMITS[1]
-        given = float(np.log(self._rows.alpha * count))
+        if self.rows.alpha is None:
+            return least_log_tau(len(self.rows.kept)), TAU_LIMITS[1]
+        given = float(np.log(self.rows.alpha * count))
         return given, given
 
     def _by_evidence(
@@ -211,9 +208,9 @@ class Descents:
         """Return a descent of the evidence, which may go on with a known curvature."""
         criterion = self._exact(drawn[: stage.rows])
         limits = self._tau_limits(len(drawn[: stage.rows]))
-        n = len(self._rows.kept)
+        n = len(self.rows.kept)
         descent = descent_of(criterion, point, n, limits, curvature)
-        descent.run(stage.iterations, self._budget)
+        descent.run(stage.iterations, self.budget)
         return descent
 
     def _second(self, drawn: NDArray, start: NDArray, first: Descent) -> Descent:
@@ -225,11 +222,11 @@ class Descents:
         second = self._by_evidence(drawn, _shorter(start), brief)
         if second.value >= first.value:
             return first
-        second.run(_EVIDENCE.iterations - brief.iterations, self._budget)
+        second.run(_EVIDENCE.iterations - brief.iterations, self.budget)
         return second
 
     def _exact(self, drawn: NDArray) -> ExactCriterion:
-        return ExactCriterion(self._rows.take(drawn, 1), self._family)
+        return ExactCriterion(self.rows.take(drawn, 1), self.family)
 
 
 def _shorter(point: NDArray) -> NDArray:

@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from time import perf_counter
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -237,8 +237,8 @@ class CertifiedSearch(Search[ProblemT]):
         Class attribute: rounds without progress before the search gives up.
     """
 
-    inexact: ClassVar[float] = 1.0
-    patience: ClassVar[int] = 20
+    inexact = 1.0
+    patience = 20
 
     def __init__(
         self,

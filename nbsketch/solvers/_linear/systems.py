@@ -47,7 +47,7 @@ bounded through
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.linalg
@@ -125,8 +125,8 @@ class ColumnSystem(ABC):
 
     shape: tuple[int, int]
     right: NDArray
-    passes: ClassVar[int] = 0  # before the search
-    slack: ClassVar[float] = 1.0  # estimates are bounds, but for rounding
+    passes = 0  # before the search
+    slack = 1.0  # estimates are bounds, but for rounding
 
     def __init__(
         self, outputs: RotatedOutputs, alphas: Sequence[float] | NDArray
@@ -462,8 +462,8 @@ class Bound(NamedTuple):
 class SketchedSystem(ColumnSystem):
     """The system in the coefficients of a sketch."""
 
-    passes: ClassVar[int] = 1  # for the targets
-    slack: ClassVar[float] = 8.0
+    passes = 1  # for the targets
+    slack = 8.0
 
     def __init__(
         self,

@@ -17,7 +17,6 @@ the inactive rows contribute constants and a step costs only the active rows.
 """
 
 from contextlib import suppress
-from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -163,7 +162,7 @@ class NewtonSearch(CertifiedSearch[NewtonProblem]):
         Dual point at the end of the round, the next `center`.
     """
 
-    inexact: ClassVar[float] = 3.0
+    inexact = 3.0
 
     def _begin(self, state: State) -> Certificate:
         p = self.problem

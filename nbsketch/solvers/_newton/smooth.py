@@ -6,7 +6,7 @@ gradient steps, two passes over the features each, until these become too many.
 """
 
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -60,8 +60,8 @@ class SmoothSearch(CertifiedSearch[NewtonProblem]):
         Class attribute: the factor on sigma after a round.
     """
 
-    most_products: ClassVar[int] = 12
-    shrink: ClassVar[float] = 0.3
+    most_products = 12
+    shrink = 0.3
     stalled = 0
     lowest = np.inf
 

@@ -103,15 +103,13 @@ class _Prepared(NamedTuple):
 _prepared: WeakKeyDictionary[Any, _Prepared] = WeakKeyDictionary()
 
 
-def expansion_of(
-    model: Any, kernel: Any, landmarks: Any, weights: Any, B: NDArray
-) -> Expansion:
+def expansion_of(model: Any, B: NDArray) -> Expansion:
     """Return the expansion of a fitted model, prepared on the first call.
 
     It is prepared again if the model has other attributes since. Two threads may both
     prepare it; either result is valid.
     """
-    parts = (kernel, landmarks, weights)
+    parts = (model.kernel_, model.landmarks_, model.sketch_.weights)
     prepared = _prepared.get(model)
     same = prepared is not None and all(
         a is b for a, b in zip(prepared.parts, parts, strict=True)

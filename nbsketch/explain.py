@@ -36,7 +36,7 @@ import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import check_is_fitted
 
-from nbsketch._expansion import compiled_form, expansion_of
+from nbsketch._expansion import compiled_form
 from nbsketch._jit.shapley import mean_factors, shapley_of_products
 from nbsketch.estimators._base import KernelExpansion
 from nbsketch.estimators.posterior import std_of_sum
@@ -279,7 +279,7 @@ class _Contrast(NamedTuple):
     def slopes(self, model: Any) -> NDArray:
         """Return the effect at each row, (n,) or (n, d)."""
         rows = transform_rows(self.points, model.scaler_, model.kernel_)
-        low, high = np.split(_expansion_values(model, rows), 2)
+        low, high = np.split(model._values_of_inputs(rows), 2)
         return (high - low) / self.step
 
     def std(self, model: Any) -> NDArray:
@@ -358,7 +358,7 @@ class _Game(NamedTuple):
             owners = model.columns_.owners
         else:
             encode = partial(_rows, model)
-            function = partial(_expansion_values, model)
+            function = model._values_of_inputs
             landmarks = model.landmarks_
             owners = np.arange(landmarks.shape[1])
             owners = owners if model.scaler_ is None else model.scaler_.features
@@ -419,14 +419,6 @@ def _rows(model: Any, X: Any) -> NDArray:
     """Return rows after preprocessing."""
     rows = transform_rows(new_rows(model, X), model.scaler_, model.kernel_)
     return np.ascontiguousarray(rows, dtype=np.float64)
-
-
-def _expansion_values(model: Any, rows: NDArray) -> NDArray:
-    """Return f at preprocessed rows."""
-    parts = model.kernel_, model.landmarks_, model.sketch_.weights
-    coef = model.coef_.reshape(len(model.coef_), -1)
-    values = expansion_of(model, *parts, coef)(rows) + model.intercept_
-    return values[:, 0] if model.coef_.ndim == 1 else values
 
 
 class _ProductExpansion(NamedTuple):

@@ -195,11 +195,7 @@ class SketchedFeatures(KernelFeatures):
         check_is_fitted(self)
         rows = self._transformed(X, model_dtype(self.landmarks_))
         self.kernel_.check_domain("X", rows)
-        weights = self.sketch_.weights
-        features = expansion_of(
-            self, self.kernel_, self.landmarks_, weights, self.projection_
-        )
-        return features(rows, rows.dtype)
+        return expansion_of(self, self.projection_)(rows, rows.dtype)
 
     def summary(self) -> str:
         """Return what the fit has chosen, one line each."""

@@ -344,12 +344,15 @@ class KernelExpansion(SaveMixin, CallbackSupportMixin, ObjectParameters, BaseEst
         return self._values(inputs.new_rows(self, X))
 
     def _values(self, X: Any) -> NDArray:
-        parts = (self.kernel_, self.landmarks_, self.sketch_.weights)
-        expansion = expansion_of(self, *parts, self.coef_.reshape(len(self.coef_), -1))
         # In blocks, for transformed rows are a copy.
         blocks = (X[k : k + _BLOCK_ROWS] for k in range(0, X.shape[0], _BLOCK_ROWS))
         rows = (transform_rows(b, self.scaler_, self.kernel_) for b in blocks)
-        values = np.concatenate([expansion(block) for block in rows]) + self.intercept_
+        return np.concatenate([self._values_of_inputs(block) for block in rows])
+
+    def _values_of_inputs(self, rows: Any) -> NDArray:
+        """Return f at preprocessed rows."""
+        coef = self.coef_.reshape(len(self.coef_), -1)
+        values = expansion_of(self, coef)(rows) + self.intercept_
         return values[:, 0] if self.coef_.ndim == 1 else values
 
     def __sklearn_tags__(self) -> Tags:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any
@@ -22,7 +22,7 @@ from nbsketch.rows.partitions import PartitionedRows
 from nbsketch.rows.transform import check_domain
 from nbsketch.sketches import IdentitySketch, Sketch, SketchRecipe, as_recipe
 from nbsketch.solvers import scratch
-from nbsketch.solvers.design import ArrayDesign, Design
+from nbsketch.solvers.design import ArrayDesign, Blocks, ChosenBlocks, Design
 
 # Rows between two reports of the progress.
 REPORTED_ROWS = 1 << 17
@@ -330,7 +330,7 @@ class StreamedDesign(Design):
         self._projection = projection
         self.shape = (X.shape[0], self._features.n_columns)
 
-    def blocks(self) -> Iterator[tuple[int, int, NDArray]]:
+    def blocks(self) -> Blocks:
         """Yield (start, stop, Z[start:stop]) in order, covering all rows."""
         for start, stop, rows in self._parts():
             yield start, stop, self._features(rows)
@@ -354,7 +354,7 @@ class StreamedDesign(Design):
             return ArrayDesign._trusted(Z, self.is_graded)
         return scratch.stored_or(scratch.RowsDesign(self, rows))
 
-    def _parts(self) -> Iterator[tuple[int, int, Any]]:
+    def _parts(self) -> Blocks:
         n, r = self.shape
         step = scratch.rows_per_block(r, self.dtype)
         for start in range(0, n, step):
@@ -362,7 +362,7 @@ class StreamedDesign(Design):
             yield start, stop, self._X[start:stop]
             report_rows(stop, n)
 
-    def _chosen(self, rows: NDArray | None) -> Iterator[tuple[Any, slice, NDArray]]:
+    def _chosen(self, rows: NDArray | None) -> ChosenBlocks:
         if rows is None:
             yield from super()._chosen(rows)
         else:

@@ -41,7 +41,7 @@ from nbsketch.rows import inputs
 from nbsketch.rows.copies import merged_weights, representatives
 from nbsketch.rows.splits import folds_of_kept, merges_copies, warn_of_divided_copies
 from nbsketch.rows.transform import transform_rows
-from nbsketch.solvers.left_out import Fold
+from nbsketch.solvers.left_out import Folds
 
 # The deviance of fewer targets is not explained: scikit-learn warns.
 _LEAST_SCORED = 2
@@ -308,7 +308,7 @@ class KernelExpansion(SaveMixin, CallbackSupportMixin, ObjectParameters, BaseEst
         Y = Y.astype(float, copy=not Y.flags.writeable)
         return Y, rows.relative_weights, self.fit_intercept
 
-    def _folds(self, rows: inputs.TrainingRows, groups: Any) -> tuple[Fold, ...] | None:
+    def _folds(self, rows: inputs.TrainingRows, groups: Any) -> Folds | None:
         """Return the rows that `cv` leaves out together."""
         labelled = is_classifier(self)
         folds = folds_of_kept(self.cv, groups, rows, classification=labelled)

@@ -18,7 +18,7 @@ from nbsketch.fitting.sketched import SketchedData
 from nbsketch.losses import LogisticLoss, Loss, as_loss
 from nbsketch.rows.class_weights import weights_of_classes
 from nbsketch.rows.inputs import TrainingRows, available_where, row_by_row, rowwise
-from nbsketch.solvers.left_out import Fold
+from nbsketch.solvers.left_out import Folds
 
 
 def _has_probabilities(model: Any) -> bool:
@@ -70,7 +70,7 @@ class OneVsRest(ClassifierScore):
         columns = np.array([1]) if count == 2 else np.arange(count)
         return np.where(index[:, None] == columns, 1.0, -1.0)
 
-    def _folds(self, rows: TrainingRows, groups: Any) -> tuple[Fold, ...] | None:
+    def _folds(self, rows: TrainingRows, groups: Any) -> Folds | None:
         """Return the rows that `cv` leaves out together; each class keeps some."""
         labels = rows.y
         if labels.ndim == 2:  # signs of a stochastic fit

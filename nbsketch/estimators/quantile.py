@@ -20,7 +20,7 @@ from nbsketch.metrics import pinball_loss
 from nbsketch.outputs import QuantileOutput, check_levels
 from nbsketch.rows.inputs import is_pairwise, row_by_row, rowwise
 from nbsketch.rows.splits import split_last
-from nbsketch.solvers.left_out import Fold
+from nbsketch.solvers.left_out import Folds
 
 
 @validation.declares_parameters
@@ -226,8 +226,8 @@ class JointQuantileRegressor(RegressorMixin, IterativeModel):
         return self
 
     def _split(
-        self, n: int, folds: tuple[Fold, ...] | None
-    ) -> tuple[NDArray, NDArray, tuple[Fold, ...] | None]:
+        self, n: int, folds: Folds | None
+    ) -> tuple[NDArray, NDArray, Folds | None]:
         """Return the rows to fit, those to calibrate on, and the folds of the former.
 
         Calibration rows are random, or those of the last folds if there are folds.

@@ -32,7 +32,7 @@ from nbsketch._sketch_map import SketchMap, features_design
 from nbsketch.fitting.objectives import RadialObjective, ScalarObjective
 from nbsketch.fitting.sketched import SketchedData
 from nbsketch.losses import Loss
-from nbsketch.solvers.design import ArrayDesign, Design, is_off_center
+from nbsketch.solvers.design import ArrayDesign, Blocks, Design, is_off_center
 from nbsketch.solvers.scratch import RowsDesign, collected
 from nbsketch.solvers.sgm import (
     Iterate,
@@ -120,7 +120,7 @@ class _Centered(Design):
         self._features = features
         self._center = center
 
-    def blocks(self) -> Iterator[tuple[int, int, NDArray]]:
+    def blocks(self) -> Blocks:
         """Yield (start, stop, Z[start:stop]) in order, covering all rows."""
         for start, stop, Z in self._features.blocks():
             yield start, stop, np.subtract(Z, self._center, dtype=np.float64)

@@ -32,7 +32,7 @@ from nbsketch.solvers._newton.start import shared
 from nbsketch.solvers._stochastic import stochastic_problem
 from nbsketch.solvers.design import ArrayDesign, Design
 from nbsketch.solvers.filters import RidgeFilter
-from nbsketch.solvers.left_out import Fold, OrderEffect, leave_one_out
+from nbsketch.solvers.left_out import Fold, Folds, OrderEffect, leave_one_out
 from nbsketch.solvers.solution import Solution, State
 from nbsketch.solvers.spectrum import covariance, extended, least_share
 from nbsketch.tuning.tuner import OUT
@@ -106,7 +106,7 @@ class Objective(ABC):
     weights: NDArray | None
     fit_intercept: bool
     # Rows that are left out together; None: one by one, or a random part of them.
-    folds: tuple[Fold, ...] | None = field(default=None, kw_only=True)
+    folds: Folds | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         check_choice("fit_intercept", self.fit_intercept, [False, True])
@@ -608,7 +608,7 @@ class LeftOutErrors(NamedTuple):
         return AlphaPath(alphas, errors).interpolated
 
 
-def random_folds(n: int, rng: np.random.Generator) -> tuple[Fold, ...] | None:
+def random_folds(n: int, rng: np.random.Generator) -> Folds | None:
     """Return five random folds of few rows; None for many."""
     if n > _FOLD_ROWS or n < _FOLDS:
         return None

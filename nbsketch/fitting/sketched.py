@@ -37,7 +37,7 @@ from nbsketch.rows.transform import (
 )
 from nbsketch.sketches import LandmarkSketch, Sketch, SketchRecipe, SubsamplingSketch
 from nbsketch.solvers.design import Design
-from nbsketch.solvers.left_out import Fold
+from nbsketch.solvers.left_out import Folds
 from nbsketch.tuning import tune
 
 # Kernels by name whose length scales can be learned, and the argument of `tune`.
@@ -73,7 +73,7 @@ class TuningTarget(NamedTuple):
     weights: NDArray | None = None
     robust: bool = False
     alpha: float | None = None
-    folds: tuple[Fold, ...] | None = None
+    folds: Folds | None = None
 
 
 class Inputs(NamedTuple):

@@ -1,6 +1,6 @@
 """Features, and sketched columns, that stay with the partitions of a Dask array."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
 
@@ -26,7 +26,7 @@ from nbsketch.gram.form import (
 from nbsketch.gram.lazy import Product
 from nbsketch.rows.partitions import PartitionedRows
 from nbsketch.rows.tasks import Partitions, computed, fits, task, tree_sum
-from nbsketch.solvers.design import ArrayDesign, Design
+from nbsketch.solvers.design import ArrayDesign, Blocks, Design
 from nbsketch.solvers.scratch import stored_or
 
 _LOCAL_BYTES = 256 << 20  # of features that are brought here
@@ -79,7 +79,7 @@ class PartitionedDesign(Design):
         """Memory of the features in bytes."""
         return self.dtype.itemsize * self.shape[0] * self.shape[1]
 
-    def blocks(self) -> Iterator[tuple[int, int, NDArray]]:
+    def blocks(self) -> Blocks:
         """Yield (start, stop, Z[start:stop]), brought here one by one."""
         partitions = self._partitions
         for k, block in enumerate(partitions.blocks):

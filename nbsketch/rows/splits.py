@@ -11,7 +11,7 @@ from sklearn.model_selection import check_cv
 
 from nbsketch._report.validation import as_labels, check_integer
 from nbsketch.rows.inputs import TrainingRows
-from nbsketch.solvers.left_out import Fold, OrderEffect
+from nbsketch.solvers.left_out import Fold, Folds, OrderEffect
 
 # Most blocks of the search for length scales; more folds are merged.
 MOST_BLOCKS = 10
@@ -127,7 +127,7 @@ def warn_of_divided_copies(
 
 def resolve_folds(
     cv: Any, groups: Any, X: Any, y: NDArray, weights: NDArray | None
-) -> tuple[Fold, ...] | None:
+) -> Folds | None:
     """Return the folds of the rows of X; None for leave-one-out.
 
     Parameters
@@ -165,7 +165,7 @@ def resolve_folds(
 
 def folds_of_kept(
     cv: Any, groups: Any, rows: TrainingRows, *, classification: bool = False
-) -> tuple[Fold, ...] | None:
+) -> Folds | None:
     """Return the folds of the rows of positive weight, numbered within them.
 
     Integers and splitters split these rows. Index arrays refer to all rows that were
@@ -187,7 +187,7 @@ def folds_of_kept(
     return folds
 
 
-def _folds_of_kept(cv: Any, groups: Any, rows: TrainingRows) -> tuple[Fold, ...] | None:
+def _folds_of_kept(cv: Any, groups: Any, rows: TrainingRows) -> Folds | None:
     if rows.kept is None:
         return resolve_folds(cv, groups, rows.X, rows.y, None)
     groups = check_groups(groups, rows.n_given)
@@ -352,7 +352,7 @@ def block_labels(folds: Sequence[Fold] | None, n: int) -> NDArray | None:
 
 def split_last(
     folds: Sequence[Fold], n: int, count: int
-) -> tuple[NDArray, NDArray, tuple[Fold, ...]]:
+) -> tuple[NDArray, NDArray, Folds]:
     """Hold out the last folds, at least `count` rows, whole.
 
     Returns

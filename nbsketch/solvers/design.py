@@ -25,6 +25,12 @@ _OFF_CENTER = 100.0
 # Columns up to which compiled loops are faster than BLAS.
 _FEW_COLUMNS = 8
 
+# Blocks of rows in order: the first row of each, the first after it, and the rows.
+Blocks = Iterator[tuple[int, int, NDArray]]
+# Blocks of which rows are chosen: which (None: all), their places among all that are
+# chosen, and the block.
+ChosenBlocks = Iterator[tuple[Any, slice, NDArray]]
+
 
 class Design:
     """Features Z (n x r) as a sequence of row blocks.
@@ -67,7 +73,7 @@ class Design:
         shared._grams = {}
         return shared
 
-    def blocks(self) -> Iterator[tuple[int, int, NDArray]]:
+    def blocks(self) -> Blocks:
         """Yield (start, stop, Z[start:stop]) in order, covering all rows."""
         raise NotImplementedError
 
@@ -165,7 +171,7 @@ class Design:
                 f"`rows` must ascend within [0, {self.shape[0] - 1}], got {rows}"
             )
 
-    def _chosen(self, rows: NDArray | None) -> Iterator[tuple[Any, slice, NDArray]]:
+    def _chosen(self, rows: NDArray | None) -> ChosenBlocks:
         """Yield (rows within the block, None for all; their positions; the block)."""
         if rows is not None:
             self._check_rows(rows)
@@ -214,7 +220,7 @@ class ArrayDesign(Design):
         design.is_graded = is_graded
         return design
 
-    def blocks(self) -> Iterator[tuple[int, int, NDArray]]:
+    def blocks(self) -> Blocks:
         """Yield the whole matrix as one block."""
         yield 0, self.shape[0], self.Z
 

@@ -26,7 +26,12 @@ from scipy import optimize
 
 from nbsketch.losses import Loss, as_loss
 from nbsketch.solvers._certified import checks
-from nbsketch.solvers._certified.problem import Certificate, CertifiedProblem, loss_sums
+from nbsketch.solvers._certified.problem import (
+    Certificate,
+    CertifiedProblem,
+    Shapes,
+    loss_sums,
+)
 from nbsketch.solvers._certified.search import (
     Callback,
     Report,
@@ -70,7 +75,7 @@ class GenericProblem(CertifiedProblem):
     loss: Loss
 
     @property
-    def shapes(self) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
+    def shapes(self) -> Shapes:
         """Shapes of the coefficients, the intercept and the dual point."""
         return (self.rank,), (), self.y.shape
 

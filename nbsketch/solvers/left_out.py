@@ -413,6 +413,9 @@ class Fold(NamedTuple):
         return np.delete(np.arange(n), self.removed)
 
 
+Folds = tuple[Fold, ...]
+
+
 def fold_errors(
     spectrum: Spectrum,
     filter: Filter,

@@ -4,7 +4,7 @@ import os
 import shutil
 import tempfile
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from nbsketch._machine.memory import fits
 from nbsketch._report.progress import report_rows
-from nbsketch.solvers.design import Design
+from nbsketch.solvers.design import Blocks, ChosenBlocks, Design
 
 # Memory of a block that is read at a time.
 _BLOCK_BYTES = 16 << 20
@@ -52,7 +52,7 @@ class ScratchDesign(Design):
         for _, _, block in source.blocks():
             _write(self._file, np.ascontiguousarray(block, dtype=self.dtype))
 
-    def blocks(self) -> Iterator[tuple[int, int, NDArray]]:
+    def blocks(self) -> Blocks:
         """Yield (start, stop, Z[start:stop]) in order, covering all rows."""
         n, r = self.shape
         step = rows_per_block(r, self.dtype)
@@ -64,7 +64,7 @@ class ScratchDesign(Design):
             yield start, stop, block
             report_rows(stop, n)
 
-    def _chosen(self, rows: NDArray | None) -> Iterator[tuple[Any, slice, NDArray]]:
+    def _chosen(self, rows: NDArray | None) -> ChosenBlocks:
         n, r = self.shape
         if rows is None or len(rows) > _FEW * n:
             yield from super()._chosen(rows)
@@ -110,7 +110,7 @@ class RowsDesign(Design):
         self.shape = (len(rows), whole.shape[1])
         self.dtype = whole.dtype
 
-    def blocks(self) -> Iterator[tuple[int, int, NDArray]]:
+    def blocks(self) -> Blocks:
         """Yield (start, stop, Z[start:stop]) in order, covering all rows."""
         step = rows_per_block(self.shape[1], self.dtype)
         for chosen, part, block in self._whole._chosen(self._rows):
@@ -142,7 +142,7 @@ def collected(design: Design) -> NDArray:
 
 def by_index(
     rows: NDArray, step: int, at: Callable[[NDArray], NDArray]
-) -> Iterator[tuple[None, slice, NDArray]]:
+) -> ChosenBlocks:
     """Yield rows as `Design._chosen` does, each block made for its rows alone."""
     for first in range(0, len(rows), step):
         part = slice(first, min(first + step, len(rows)))

@@ -146,7 +146,7 @@ class RowStream:
         guide = np.searchsorted(self._cumulative, levels, side="right")
         self._guide = np.minimum(guide, len(self._cumulative) - 1)
 
-    def take(self, first: int, count: int) -> NDArray[np.int64]:
+    def take(self, first: int, count: int) -> NDArray:
         """Return the rows number ``first, ..., first + count - 1``."""
         out = np.empty(count, dtype=np.int64)
         draw_rows(self._seed, first, self._n, self._cumulative, self._guide, out)
@@ -488,7 +488,7 @@ def sgm_iterates(
     return (search.draw(features, rows, bounds, stop) for stop in sorted(stops))
 
 
-def squared_norms(Z: NDArray) -> NDArray[np.float64]:
+def squared_norms(Z: NDArray) -> NDArray:
     """Return the squared norm of each row."""
     return np.einsum("ij,ij->i", Z, Z).astype(float)
 
@@ -617,7 +617,7 @@ def stream_sgm(
     return *search.answer(), after
 
 
-def _visits(weights: NDArray, rng: np.random.Generator) -> NDArray[np.int64]:
+def _visits(weights: NDArray, rng: np.random.Generator) -> NDArray:
     """Round weights to integers at random, with the weights as means."""
     least = np.floor(weights)
     return (least + (rng.random(len(weights)) < weights - least)).astype(np.int64)

@@ -30,6 +30,9 @@ _TARGETS = 10_000
 # Losses of which the median is taken.
 _SAMPLED = 2048
 
+# Shapes of the coefficients, the intercept and the dual point of a solution.
+Shapes = tuple[tuple[int, ...], ...]
+
 
 class Certificate(NamedTuple):
     """A primal and a dual point, and the bound that they give together.
@@ -122,7 +125,7 @@ class CertifiedProblem(ABC):
 
     @property
     @abstractmethod
-    def shapes(self) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
+    def shapes(self) -> Shapes:
         """Shapes of the coefficients, the intercept and the dual point."""
 
     @abstractmethod

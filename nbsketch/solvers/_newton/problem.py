@@ -16,6 +16,7 @@ from nbsketch.solvers._certified import checks
 from nbsketch.solvers._certified.problem import (
     Certificate,
     CertifiedProblem,
+    Shapes,
     balance,
     loss_sums,
 )
@@ -48,7 +49,7 @@ class NewtonProblem(CertifiedProblem):
     loss: Loss | None = None  # of every row, if there is one
 
     @property
-    def shapes(self) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
+    def shapes(self) -> Shapes:
         """Shapes of the coefficients, the intercept and the dual point of a state."""
         d, m = self.mix.shape
         return (self.rank, len(self.T)), (d,), (len(self.weights), m)

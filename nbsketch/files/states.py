@@ -81,13 +81,13 @@ def scaler(q: str, p: str) -> Rule:
     return rule
 
 
-def sketch(s: str, n: str, m: str) -> Rule:
+def sketch(s: str, m: str) -> Rule:
     """Return the rule of a sketch of shape (s, n) with m columns that are not zero."""
-    lengths = {s: lambda S: S.shape[0], n: lambda S: S.shape[1]}
+    lengths = {s: lambda S: S.shape[0], "n": lambda S: S.shape[1]}
     return of(Sketch, {**lengths, m: lambda S: S.columns.size})
 
 
-def landmarks(kernel_name: str, m: str, p: str, n: str) -> Rule:
+def landmarks(kernel_name: str, m: str, p: str) -> Rule:
     """Return the rule of m landmarks of a kernel, rows with p columns.
 
     For a precomputed kernel they are indices of training rows, of which the sketch has
@@ -97,8 +97,8 @@ def landmarks(kernel_name: str, m: str, p: str, n: str) -> Rule:
     def rule(name: str, value: Any, scope: Scope) -> Any:
         kernel: Kernel = scope.values[kernel_name]
         if isinstance(kernel, PrecomputedKernel):
-            width = scope.lengths.get(p, scope.lengths[n])
-            scope.bind(name, p, max(width, scope.lengths[n]))
+            n = scope.lengths["n"]
+            scope.bind(name, p, max(scope.lengths.get(p, n), n))
         elif not sp.issparse(value):
             check_array_of(name, value, "f", 2)
         else:
@@ -312,16 +312,16 @@ _LEARNED: dict[str, Rule] = {
 }
 _SKETCHED: dict[str, Rule] = {
     **_LEARNED,
-    "sketch_": sketch("s", "n", "m"),
-    "landmarks_": landmarks("kernel_", "m", "p", "n"),
+    "sketch_": sketch("s", "m"),
+    "landmarks_": landmarks("kernel_", "m", "p"),
     "rank_": integer("r"),
 }
 # Coordinates of outputs in a sketched space.
 _OUTPUT_SPACE: dict[str, Rule] = {
     "output_kernel_": _kernel,
-    "output_sketch_": sketch("output sketch rows", "n", "output columns"),
+    "output_sketch_": sketch("output sketch rows", "output columns"),
     "_output_weights": _output_weights,
-    "output_landmarks_": landmarks("output_kernel_", "output_m", "output_p", "n"),
+    "output_landmarks_": landmarks("output_kernel_", "output_m", "output_p"),
     "_whitening": _whitening,
     "_features": array("c t"),
     "_penalty": array("c"),

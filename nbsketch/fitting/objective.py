@@ -388,9 +388,7 @@ class FeatureSolution(NamedTuple):
             rank=len(solution.coef),
         )
 
-    def expanded(
-        self, projection: NDArray, origin: NDArray | None = None
-    ) -> FeatureSolution:
+    def expanded(self, projection: NDArray, origin: NDArray | None) -> FeatureSolution:
         """Return the solution in terms of the sketched kernel functions.
 
         `origin` is what has been subtracted from the features.

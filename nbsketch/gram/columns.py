@@ -30,7 +30,7 @@ _SECONDS_PER_VALUE = 3e-10
 
 
 def normal_of(
-    blocks: Iterable[NDArray], V: NDArray, weights: NDArray | None = None
+    blocks: Iterable[NDArray], V: NDArray, weights: NDArray | None
 ) -> NDArray:
     """Return Z^T W Z V for V of shape (s, d), given blocks of the rows of Z."""
     V = np.ascontiguousarray(V.T, dtype=np.float64)
@@ -78,9 +78,10 @@ class SketchedOperator(ABC):
         """Indices of the s' rows with a nonzero column of S."""
         return self._sketch.columns
 
-    def total(self) -> NDArray:
-        """Return S 1, of shape (s,)."""
-        return np.asarray(self._sketch @ np.ones(self.shape[0]))
+    def unit(self) -> NDArray:
+        """Return S 1 over its norm, of shape (s,); zeros if it is zero."""
+        total = np.asarray(self._sketch @ np.ones(self.shape[0]))
+        return total / (float(np.linalg.norm(total)) or 1.0)
 
     def squared_norm(self) -> float:
         """Return an upper bound of the largest eigenvalue of S S^T."""

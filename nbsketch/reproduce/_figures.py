@@ -12,6 +12,8 @@ from nbsketch.reproduce import read_toml
 from nbsketch.reproduce._report import Rows, column, groups
 
 DPI = 200
+_COLUMNS = 2
+_LEGEND_COLUMNS = 5  # at most
 _PANEL_WIDTH = 4.2  # inches
 _PANEL_HEIGHT = 3.2  # inches
 _LEGEND_HEIGHT = 0.7  # inches
@@ -87,23 +89,21 @@ class Panel(NamedTuple):
     names: Sequence[str] = ()
 
 
-def save_panels(
-    panels: Sequence[Panel], title: str, path: Path, columns: int = 2
-) -> None:
+def save_panels(panels: Sequence[Panel], title: str, path: Path) -> None:
     """Write a figure of several panels to a file."""
     require_matplotlib()
     from matplotlib.figure import Figure
 
-    rows = -(-len(panels) // columns)
-    size = (_PANEL_WIDTH * columns, _PANEL_HEIGHT * rows + _LEGEND_HEIGHT)
+    rows = -(-len(panels) // _COLUMNS)
+    size = (_PANEL_WIDTH * _COLUMNS, _PANEL_HEIGHT * rows + _LEGEND_HEIGHT)
     figure = Figure(figsize=size, layout="constrained")
-    grid = figure.subplots(rows, columns, squeeze=False).ravel()
+    grid = figure.subplots(rows, _COLUMNS, squeeze=False).ravel()
     for ax, panel in zip(grid, panels, strict=False):
         draw_panel(panel, ax)
     for ax in grid[len(panels) :]:
         ax.remove()
     figure.suptitle(title)
-    add_legend(figure, grid[: len(panels)], min(3 * columns - 1, 5))
+    add_legend(figure, grid[: len(panels)], _LEGEND_COLUMNS)
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=DPI)
 

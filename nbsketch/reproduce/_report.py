@@ -37,7 +37,7 @@ def as_text(rows: Rows) -> str:
     return "\n".join([lines[0], "-" * len(lines[0]), *lines[1:]])
 
 
-def as_markdown(rows: Rows, title: str, notes: Sequence[str] = ()) -> str:
+def as_markdown(rows: Rows, title: str, notes: Sequence[str]) -> str:
     """Return rows as a Markdown page; each note is a paragraph."""
     head, *body = ["| " + " | ".join(row) + " |" for row in _cells(rows)]
     rule = "|" + " --- |" * len(rows[0])
@@ -167,13 +167,13 @@ def column(rows: Rows, name: str) -> NDArray:
     return np.array([row[name] for row in rows], dtype=float)
 
 
-def replicated(rows: Rows, x: str, y: str) -> tuple[NDArray, NDArray]:
-    """Return the distinct x, and y of each replicate, (replicates, len(x)).
+def replicated(rows: Rows, y: str) -> tuple[NDArray, NDArray]:
+    """Return the distinct n, and y of each replicate, (replicates, len(n)).
 
-    An x is left out if one of its y is missing.
+    An n is left out if one of its y is missing.
     """
-    by_x = {key: column(group, y) for (key,), group in groups(rows, x).items()}
-    complete = {key: curve for key, curve in by_x.items() if np.isfinite(curve).all()}
+    by_n = {key: column(group, y) for (key,), group in groups(rows, "n").items()}
+    complete = {key: curve for key, curve in by_n.items() if np.isfinite(curve).all()}
     curves = np.array(list(complete.values())).T
     return np.array(list(complete), dtype=float), np.ascontiguousarray(curves)
 

@@ -359,7 +359,7 @@ def _curves(
     """
     grouped = groups(values, "part", "series", "source")
     for (part, series, source), rows in grouped.items():
-        sizes, curves = replicated(rows, "n", "value")
+        sizes, curves = replicated(rows, "value")
         if len(sizes) > 1:
             yield (part, series, float(source)), (sizes, curves)
 

@@ -151,7 +151,7 @@ def noise_scale(
 
 
 def are_explained(
-    residuals: NDArray, targets: NDArray, weights: NDArray | None = None
+    residuals: NDArray, targets: NDArray, weights: NDArray | None
 ) -> NDArray:
     """Return whether a model predicts the middle of the targets, for each output (d,).
 

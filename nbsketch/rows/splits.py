@@ -164,7 +164,7 @@ def resolve_folds(
 
 
 def folds_of_kept(
-    cv: Any, groups: Any, rows: TrainingRows, *, classification: bool = False
+    cv: Any, groups: Any, rows: TrainingRows, *, classification: bool
 ) -> Folds | None:
     """Return the folds of the rows of positive weight, numbered within them.
 

@@ -173,19 +173,19 @@ class Partitions:
         """Return the results of a function of each block, not computed yet."""
         return Partitions(self.tasks(_call, (function,), ()), self.starts)
 
-    def each(self, function: Callable, *args: Any, rows: Sequence = ()) -> list[Any]:
-        """Return the results of ``function(block, *parts, *args)``.
+    def each(self, function: Callable, *args: Any) -> list[Any]:
+        """Return the results of ``function(block, *args)``."""
+        return computed(self.tasks(function, args, ()))
+
+    def total(self, function: Callable, *args: Any, rows: Sequence = ()) -> tuple:
+        """Return the sums of tuples ``function(block, *parts, *args)``, by a tree.
 
         `rows` have one entry for each row, or are None; `parts` are those of the block.
         """
-        return computed(self.tasks(function, args, rows))
-
-    def total(self, function: Callable, *args: Any, rows: Sequence = ()) -> tuple:
-        """Return the sums of tuples ``function(block, *parts, *args)``, by a tree."""
         return computed([tree_sum(self.tasks(function, args, rows))])[0]
 
     def tasks(self, function: Callable, args: tuple, rows: Sequence) -> list[Any]:
-        """Return a task for each block: see `each`."""
+        """Return a task for each block: see `total`."""
         shared = [a if _is_small(a) else literal(a) for a in args]
         tasks = []
         for block, (i, j) in zip(self.blocks, pairwise(self.starts), strict=True):

@@ -99,7 +99,7 @@ class ConjugateSearch:
         system: ColumnSystem,
         state: State | None,
         limits: Limits,
-        callback: Callback | None = None,
+        callback: Callback | None,
     ) -> None:
         self.system = system
         self._limits = limits
@@ -251,7 +251,7 @@ def values_dtype(n: int, alpha: float, tol: float = 1e-3) -> np.dtype:
     return np.dtype(np.float64 if coarse else np.float32)
 
 
-def columns_dtype(n: int, size: int, alpha: float, tol: float = 1e-3) -> np.dtype:
+def columns_dtype(n: int, size: int, alpha: float, tol: float) -> np.dtype:
     """Return the type of the values of K S^T, float32 or float64, for k(x, x) = 1.
 
     Rounding moves Z^T y by a vector of norm eps |y| / sqrt(n), which adds its square

@@ -131,10 +131,8 @@ class LandmarkDesign(WhitenedColumns):
     @cached_property
     def scatter(self) -> tuple[NDArray, NDArray]:
         """Upper half of about ``Z^T Z / n``, and the root of what centering takes."""
-        unit = self.columns.total()
-        unit /= float(np.linalg.norm(unit)) or 1.0
         square, _ = scipy.linalg.lapack.dlauum(self.upper)
-        root = scipy.linalg.blas.dtrmv(self.upper, unit)
+        root = scipy.linalg.blas.dtrmv(self.upper, self.columns.unit())
         n = self.shape[0]
         return square / n, root / n**0.5
 

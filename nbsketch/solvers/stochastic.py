@@ -202,9 +202,7 @@ def check_steps(loss: float, limit: float, name: str, when: str = "") -> None:
 
 
 def solve_stochastic(
-    problem: StochasticProblem,
-    settings: StochasticSolver,
-    callback: Callback | None = None,
+    problem: StochasticProblem, settings: StochasticSolver, callback: Callback | None
 ) -> Solution:
     """Minimize a penalized mean loss by Adam or by stochastic subgradient steps.
 

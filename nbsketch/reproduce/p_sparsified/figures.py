@@ -83,7 +83,7 @@ Data = tuple[NDArray, NDArray]
 Fitted = tuple[Callable[[NDArray], NDArray], int]
 
 
-def sizes_of(problem: FigureFit, quick: bool = False) -> dict[str, list[int]]:
+def sizes_of(problem: FigureFit, quick: bool) -> dict[str, list[int]]:
     """Return the sizes of each series of a figure."""
     sizes = SIZES[quick]
     kind = f"n-S{problem.law[0].upper()}"

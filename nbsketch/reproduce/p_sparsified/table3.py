@@ -180,7 +180,7 @@ def _by_size(rows: Rows, kernel: str, quantity: str) -> tuple[NDArray, NDArray]:
     if quantity == "rate":
         n, radii = _by_size(rows, kernel, "radius")
         return n, radii**0.5
-    return replicated(where(rows, kernel=kernel), "n", quantity)
+    return replicated(where(rows, kernel=kernel), quantity)
 
 
 def panels(rows: Rows) -> list[Panel]:

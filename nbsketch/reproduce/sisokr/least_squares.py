@@ -198,7 +198,7 @@ def summarize_rates(rows: Rows) -> Rows:
     """Return slope and stated exponent for each method and quantity."""
     table = []
     for name, quantity in product(STATED, STATED["IOKR"]):
-        n, curves = _report.replicated(where(rows, name=name), "n", quantity)
+        n, curves = _report.replicated(where(rows, name=name), quantity)
         row = {"name": name, "quantity": quantity, "stated": STATED[name][quantity]}
         table.append(row | _report.growth(n, curves))
     return table

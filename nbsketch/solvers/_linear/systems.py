@@ -494,8 +494,7 @@ class SketchedSystem(ColumnSystem):
         rows = np.flatnonzero(weights)
         count = min(len(rows), _SAMPLED * self.s, int(_SAMPLED_WORK * self.n / self.s))
         if count < _LEAST_SAMPLED * self.s:
-            unit = self.columns.total() * float(self.fit_intercept)
-            unit /= float(np.linalg.norm(unit)) or 1.0
+            unit = self.columns.unit() * float(self.fit_intercept)
             least = float(weights[self.columns.active].min())
             share = min(1.0, least / self.columns.squared_norm())
             return FalkonPreconditioner(self.core, self.n, self.delta, unit, share)

@@ -1,4 +1,4 @@
-"""Columns of training rows whose differences are lost: large integers, large offsets."""
+"""Columns whose differences are lost: large integers, and large offsets."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def warn_of_equal_integers(name: str, X: Any, rows: Any, labels: Any) -> None:
     is_sparse = sp.issparse(rows)
     ends = extremes(rows) if is_sparse else [f.reduce(rows) for f in (np.fmin, np.fmax)]
     large = np.flatnonzero(np.maximum(-ends[0], ends[1]) > _EXACT)
-    lost = [j for j in large if _loses_values(_column(X, j), _column(rows, j))]
+    lost = [j for j in large.tolist() if _loses_values(_column(X, j), _column(rows, j))]
     if lost:
         warnings.warn(
             f"`{name}` has different integers above 2**53 in "

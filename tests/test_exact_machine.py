@@ -334,6 +334,7 @@ def test_a_chosen_penalty_that_does_not_converge_is_raised(few, data, monkeypatc
 def test_a_chosen_penalty_of_landmarks_is_raised(few, data, monkeypatch):
     X, y = data
     monkeypatch.setattr(sizes, "_LARGE_SEARCH", 199)
+    monkeypatch.setattr(methods, "_CLOSED_FORM_WORK", 0.0)
     alphas, solve = [], methods.solve_nystrom
 
     def fail_once(columns, Y, alpha, **options):
@@ -415,6 +416,22 @@ def test_noisy_targets_have_no_step_beyond_the_rows_of_the_closed_form(monkeypat
 
 def test_targets_without_noise_have_no_step_at_1500_rows():
     assert step_of_error(1500, 0.0, seeds=1) < 1.3
+
+
+@pytest.mark.parametrize("loss, limit", [("square", 1.03), ("huber", 1.2)])
+def test_hardly_noisy_targets_have_no_step_at_size_1500(loss, limit):
+    """Passes that do not converge give way to the features, not to a larger penalty."""
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-2, 2, (2200, 3))
+    truth = np.sin(2 * X[:, 0]) * np.cos(X[:, 1]) + X[:, 2]
+    y = truth + 1e-4 * rng.normal(size=2200)
+    errors = []
+    for size in (1500, 1501):
+        options = {"bandwidth": (1.2, 2.1, 6.4), "loss": loss, "size": size}
+        model = SketchedKernelRegressor("gaussian", random_state=0, **options)
+        model.fit(X[:1700], y[:1700])
+        errors.append(np.std(model.predict(X[1700:]) - truth[1700:]))
+    assert errors[1] < limit * errors[0] < 1e-4
 
 
 class FirstOfEachGrid:

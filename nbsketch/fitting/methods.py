@@ -300,6 +300,12 @@ class Method(ABC):
         trials = 1 if self.problem.plan.alpha is not None else _TRIALS
         return [self.alpha * _STRONGER**trial for trial in range(trials)]
 
+    def _is_dear(self) -> bool:
+        """Return whether there is no time for a decomposition of the features."""
+        size, n = self.data.sketch.shape
+        is_large = n * size**2 > _CLOSED_FORM_WORK
+        return is_large or is_stopped() or not has_seconds(closed_seconds, n, size)
+
 
 class Newton(Method):
     """Certified Newton steps on the features."""
@@ -496,12 +502,14 @@ class Nystrom(ClosedForm):
     def solve(self) -> FeatureSolution:
         """Return the solution, in terms of the sketched kernel functions.
 
-        A penalty that was chosen on a sample is raised until passes converge.
+        A penalty that was chosen on a sample is raised until passes converge, where the
+        closed form is dear.
         """
         targets = self.objective.targets
         size, n = self.data.sketch.shape
         columns = self._columns(self.alpha)
-        for alpha in self._penalties():
+        penalties = self._penalties()
+        for alpha in penalties if self._is_dear() else penalties[:1]:
             try:
                 solution = solve_nystrom(columns, targets, alpha, **self._limits())
                 break
@@ -511,8 +519,7 @@ class Nystrom(ClosedForm):
                     break
         else:
             return super().solve()
-        dear = n * size**2 > _CLOSED_FORM_WORK or is_stopped()
-        if solution.converged or dear or not has_seconds(closed_seconds, n, size):
+        if solution.converged or self._is_dear():
             return self._certificate.of_rows(self._of_rows(solution, alpha))
         return super().solve()
 
@@ -524,8 +531,15 @@ class Passes(Newton):
     choice_share = 0.5
 
     def solve(self) -> FeatureSolution:
-        """Return the solution, in terms of the sketched kernel functions."""
-        for alpha in self._penalties():
+        """Return the solution, in terms of the sketched kernel functions.
+
+        Where the features are dear, a penalty that was chosen on a sample is raised
+        until passes converge.
+        """
+        penalties = self._penalties()
+        if not self._is_dear():
+            penalties = [alpha for alpha in penalties if alpha == self.alpha]
+        for alpha in penalties:
             solution = next(self.path([alpha]))
             if solution.gap <= _LARGEST_GAP or is_stopped():
                 return solution._replace(order=self.order)

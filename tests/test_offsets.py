@@ -10,6 +10,7 @@ from nbsketch import (
     PolynomialKernel,
     SketchedKernelClassifier,
     SketchedKernelRegressor,
+    TabularKernelRegressor,
 )
 from nbsketch.fitting import objective as penalties
 from nbsketch.fitting.objective import AlphaPath, LeftOutErrors
@@ -149,3 +150,14 @@ def test_a_path_goes_on_while_weaker_penalties_are_no_worse():
     assert not penalties._is_over(fallen[:18], 10)
     assert penalties._is_over(fallen, 10)  # beyond the first 19 it has to fall
     assert not penalties._is_over(np.append(fallen[:-1], 0.39), 10)
+
+
+@pytest.mark.parametrize("loss", ["square", "huber", "absolute_error"])
+@pytest.mark.parametrize("offset, scale", [(1.7e12, 0.1), (1e15, 50.0)])
+def test_tables_of_targets_with_a_large_offset(loss, offset, scale):
+    x = np.linspace(0, 3, 90)[:, None]
+    y = offset + scale * np.sin(2 * x[:, 0])
+    model = TabularKernelRegressor(loss=loss, random_state=0).fit(x, y)
+    assert model.score(x, y) > 0.999
+    model.fit(x, np.full(90, offset / 3))
+    assert model.predict(x) == pytest.approx(offset / 3, rel=1e-14)

@@ -27,8 +27,8 @@ from nbsketch.rows import tasks
 from nbsketch.rows.partitions import PartitionedRows
 
 PREPROCESSINGS = ("standard", "rank", "both")
-# Deviations below this share of the mean are rounding of a constant.
-CONSTANT = 1e-13
+# Ranges of targets below this share of the mean are rounding of a constant.
+CONSTANT = 1e-14
 _FITTED_ROWS = 20_000  # most rows that a scaler is fitted to
 _KNOTS = 257  # number of quantiles
 # With more features than MANY, rank scores are restricted to the skewed features: the

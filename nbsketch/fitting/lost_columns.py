@@ -12,7 +12,6 @@ from nbsketch._machine.blas import eigh
 from nbsketch._report.validation import listed
 from nbsketch.kernels import (
     Kernel,
-    PolynomialKernel,
     PrecomputedKernel,
     SobolevKernel,
     TanimotoKernel,
@@ -44,8 +43,8 @@ def warn_of_lost_columns(model: Any, rows: Any) -> None:
     if lost.size:
         columns = listed("column", lost, getattr(model, "feature_names_in_", None))
         warnings.warn(
-            f"the kernel has hardly a part of {columns} of `X`, or of their squares: "
-            "beside larger columns or offsets it is near rounding, and dropped. "
+            f"the kernel has hardly a part of {columns} of `X`: "
+            "beside columns of a larger scale it is near rounding, and dropped. "
             'Standardize the columns, with preprocessing="standard" or StandardScaler',
             stacklevel=2,
         )
@@ -54,8 +53,7 @@ def warn_of_lost_columns(model: Any, rows: Any) -> None:
 def lost_columns(kernel: Kernel, rows: Any) -> NDArray:
     """Return the columns of which a kernel matrix has no linear function.
 
-    They deviate less than others, and are no function of its leading eigenvectors. Of a
-    polynomial kernel, their squares are not to be lost either.
+    They deviate less than others, and are no function of its leading eigenvectors.
 
     Examples
     --------
@@ -77,13 +75,5 @@ def lost_columns(kernel: Kernel, rows: Any) -> NDArray:
     values, vectors = eigh(kernel(X))
     kept = vectors[:, values > _CUT * values[-1]]
     basis = np.linalg.qr(np.column_stack([np.ones(len(X)), kept]))[0]
-    centered = X - X.mean(axis=0)
-    lost = _outside(basis, centered) > _SHARE * variances
-    if isinstance(kernel, PolynomialKernel) and kernel.degree > 1:
-        lost |= _outside(basis, np.square(centered)) > _SHARE * np.square(variances)
-    return np.flatnonzero(small & lost)
-
-
-def _outside(basis: NDArray, values: NDArray) -> NDArray:
-    """Return the variance of columns that is not in an orthonormal basis."""
-    return (values - basis @ (basis.T @ values)).var(axis=0)
+    outside = X - basis @ (basis.T @ X)
+    return np.flatnonzero(small & (outside.var(axis=0) > _SHARE * variances))

@@ -101,6 +101,17 @@ def surface(rng):
 
 
 @pytest.fixture
+def short_searches(monkeypatch):
+    """Let searches for length scales by evidence have half of their rows, or fewer."""
+    from nbsketch.tuning import search  # what few tests need
+
+    monkeypatch.setattr(search, "_CHECK", 300)
+    for name, rows in (("_EVIDENCE", 300), ("_FURTHER", 300), ("SHORT", 400)):
+        stage = getattr(search, name)
+        monkeypatch.setattr(search, name, stage._replace(rows=rows))
+
+
+@pytest.fixture
 def plain_python(monkeypatch):
     """Return a function that makes the parts of compiled functions of a module Python.
 

@@ -142,9 +142,8 @@ def by_passes(monkeypatch):
 
 
 def regressor(**changes):
-    return SketchedKernelRegressor(
-        **{"loss": "huber", "size": 150, "alpha": 1e-4, "random_state": 0} | changes
-    )
+    given = {"bandwidth": 1.0, "size": 150, "alpha": 1e-4, "random_state": 0}
+    return SketchedKernelRegressor(**{"loss": "huber"} | given | changes)
 
 
 def test_fits_are_those_of_stored_features(surface, by_passes, monkeypatch):
@@ -184,9 +183,9 @@ def test_dask_rows_have_the_same_fit(surface, by_passes):
 
 def test_a_path_has_the_solutions_of_fits(surface, by_passes):
     alphas = [1e-3, 1e-5]
-    models = regressor(bandwidth=1.0).fit_path(*surface, alphas)
+    models = regressor().fit_path(*surface, alphas)
     for alpha, model in zip(alphas, models, strict=True):
-        fitted = regressor(bandwidth=1.0, alpha=alpha).fit(*surface)
+        fitted = regressor(alpha=alpha).fit(*surface)
         assert model.objective_ == pytest.approx(fitted.objective_, rel=1e-3)
 
 
@@ -200,7 +199,8 @@ def test_penalties_are_chosen_on_a_sample(surface, by_passes):
 def test_labels_have_passes_for_a_given_penalty(surface, by_passes):
     X, y = surface
     labels = y > 0
-    model = SketchedKernelClassifier(loss="logistic", size=150, random_state=0)
+    options = {"loss": "logistic", "bandwidth": 0.7, "size": 150, "random_state": 0}
+    model = SketchedKernelClassifier(**options)
     assert model.set_params(alpha=1e-3).fit(X, labels).score(X, labels) > 0.9
     assert by_passes[-1] is methods.Passes
     thirds = np.digitize(y, [-0.5, 0.5])

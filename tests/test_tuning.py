@@ -12,10 +12,11 @@ from nbsketch._jit.tuning import FAMILIES
 from nbsketch.datasets import make_friedman_outliers
 from nbsketch.kernels import LEARNABLE
 from nbsketch.rows.transform import fit_scaler
+from nbsketch.tuning import rows as tuning_rows
 from nbsketch.tuning import search, tune
 from nbsketch.tuning.blocks import BlockCriterion
 from nbsketch.tuning.criterion import ExactCriterion, LeaveOneOut, Sample
-from nbsketch.tuning.descent import LONGEST, Budget, Curvature, Descent, penalized
+from nbsketch.tuning.descent import Budget, Curvature, Descent, penalized
 from nbsketch.tuning.rows import prepare
 
 KERNELS = {
@@ -154,7 +155,7 @@ def test_no_step_is_longer_than_the_bound():
     for _ in range(8):
         before = descent.point
         descent.run(1, Budget(1, np.inf))
-        assert np.abs(descent.point - before).max() <= LONGEST + 1e-12
+        assert np.abs(descent.point - before).max() <= 3 + 1e-12
     assert np.abs(descent.point - before).max() > 1
 
 
@@ -245,6 +246,12 @@ def test_scaler_keeps_the_type_and_refuses_other_columns(rng):
 # the whole --------------------------------------------------------------------------
 
 
+@pytest.fixture
+def blocks_of_few_rows(monkeypatch):
+    """Let 1000 rows suffice for blocks; by default it takes 3000."""
+    monkeypatch.setattr(tuning_rows, "_BLOCK_ROWS", 1000)
+
+
 def error_of(tuned, X, Y, X_new, Y_new, size=100):
     """Return the mean squared error of a ridge with the kernel of `tuned`."""
     rows = [X, X_new]
@@ -281,15 +288,14 @@ def test_friedman_is_learned():
     assert tuned.error < 0.9 * tuned.isotropic_error
 
 
-def test_irrelevant_features_are_found():
+def test_irrelevant_features_are_found(short_searches):
     X, Y = friedman(800, q=100)
     tuned = tune(X, Y, size=100, rng=0)
     assert error_of(tuned, X, Y, *friedman(2000, q=100, seed=1)) < 1.3
     assert tuned.error < 0.85 * tuned.isotropic_error
 
 
-def test_outliers_do_not_own_the_scales(monkeypatch):
-    monkeypatch.setattr(search, "_EVIDENCE", search._EVIDENCE._replace(rows=400))
+def test_outliers_do_not_own_the_scales(short_searches):
     X, Y = friedman(1000, n_outliers=20)
     X_clean, Y_clean = friedman(1000, seed=1)
     inside = (X <= 1).all(axis=1)
@@ -309,10 +315,9 @@ def smooth(n, seed=0):
     return X, np.sin(X[:, :1]) + X[:, 1:2] * X[:, 2:3] + 0.05 * rng.normal(size=(n, 1))
 
 
-def test_searches_agree_whatever_the_seed_and_the_precision(monkeypatch):
+def test_searches_agree_whatever_the_seed_and_the_precision(short_searches):
     X, Y = smooth(500)
     X_new, Y_new = smooth(500, seed=1)
-    monkeypatch.setattr(search, "_EVIDENCE", search._EVIDENCE._replace(rows=350))
 
     def error(kind, seed):
         tuned = tune(X.astype(kind), Y, rng=seed)
@@ -326,7 +331,11 @@ def test_searches_agree_whatever_the_seed_and_the_precision(monkeypatch):
 
 
 @pytest.mark.parametrize("n", [400, 4000])
-def test_smooth_targets_have_a_penalty_that_solvers_can_use(n):
+def test_smooth_targets_have_a_penalty_that_solvers_can_use(
+    n, short_searches, monkeypatch
+):
+    # clean targets are searched by evidence in the end: blocks are passed over
+    monkeypatch.setattr(tuning_rows, "_BLOCK_ROWS", np.inf)
     rng = np.random.default_rng(0)
     Z = rng.uniform(-1, 1, size=(n, 3))
     X = np.tanh(Z @ rng.normal(size=(3, 8)))
@@ -338,9 +347,9 @@ def test_smooth_targets_have_a_penalty_that_solvers_can_use(n):
 
 
 @pytest.mark.parametrize("family", ["laplacian", "matern-3/2"])
-def test_a_column_that_begins_without_effect_is_found_again(family):
-    X, Y = smooth(600)
-    rows = prepare(X, Y, None, fit_scaler(X, "standard"), np.arange(600))
+def test_a_column_that_begins_without_effect_is_found_again(family, short_searches):
+    X, Y = smooth(300)
+    rows = prepare(X, Y, None, fit_scaler(X, "standard"), np.arange(300))
     start = np.full(11, -1.5)
     start[1] -= 4
     budget, rng = Budget(300, np.inf), np.random.default_rng(0)
@@ -348,7 +357,7 @@ def test_a_column_that_begins_without_effect_is_found_again(family):
     assert found[:3].min() > found[3:10].max() + 1
 
 
-def test_heavy_tails_are_no_harm():
+def test_heavy_tails_are_no_harm(short_searches):
     X, Y = friedman(2000)
     X_new, Y_new = friedman(2000, seed=1)
 
@@ -428,7 +437,7 @@ def test_family_is_the_one_asked_for(family):
     ],
 )
 def test_noisy_targets_are_searched_on_blocks_if_there_are_rows_to_spare(
-    n, noise, expected, monkeypatch
+    n, noise, expected, monkeypatch, short_searches
 ):
     calls = set()
     for kind in (BlockCriterion, ExactCriterion):
@@ -448,12 +457,12 @@ def test_noisy_targets_are_searched_on_blocks_if_there_are_rows_to_spare(
     assert found[0] > found[1] + 2
 
 
-def test_many_rows_are_compared_on_blocks():
-    """Landmarks are too few for length scales that thousands of rows resolve."""
+def test_many_rows_are_compared_on_blocks(blocks_of_few_rows):
+    """Landmarks are too few for length scales that all rows resolve."""
     rng = np.random.default_rng(0)
-    X = rng.uniform(size=(3000, 3))
-    Y = np.sin(40 * X[:, :1]) * np.sin(40 * X[:, 1:2])
-    Y += 0.2 * rng.normal(size=(3000, 1))
+    X = rng.uniform(size=(1500, 3))
+    Y = np.sin(28 * X[:, :1]) * np.sin(28 * X[:, 1:2])
+    Y += 0.2 * rng.normal(size=(1500, 1))
     tuned = tune(X, Y, preprocessing="standard", rng=0)
     assert tuned.relevance[:2].min() > 20 * tuned.relevance[2]
     assert tuned.error < 0.6 * tuned.isotropic_error
@@ -525,7 +534,7 @@ STRANGE = {
     "tiny": (NORMAL * 1e-150, TARGET * 1e-100),
     "far": (NORMAL + 1e8, TARGET - 1e8),
     "single": (NORMAL.astype(np.float32), TARGET),
-    "heavy tails": (RNG.standard_cauchy((300, 4)), column(RNG.standard_cauchy(300))),
+    "heavy tails": (RNG.standard_cauchy((150, 4)), column(RNG.standard_cauchy(150))),
     "one-hot": (np.eye(20)[RNG.integers(0, 20, 400)], column(RNG.normal(size=400))),
     "more columns than rows": (RNG.normal(size=(40, 120)), column(RNG.normal(size=40))),
 }
@@ -556,7 +565,7 @@ def test_arguments_are_checked():
 @pytest.mark.parametrize(
     "n, preprocessing", [(60, "standard"), (60, "both"), (700, "standard")]
 )
-def test_rows_that_coincide_beside_an_outlier(n, preprocessing):
+def test_rows_that_coincide_beside_an_outlier(n, preprocessing, short_searches):
     rng = np.random.default_rng(0)
     X = rng.normal(size=(n, 3))
     y = np.sin(2 * X[:, :1]) + 0.1 * rng.normal(size=(n, 1))
@@ -565,22 +574,22 @@ def test_rows_that_coincide_beside_an_outlier(n, preprocessing):
     assert np.isfinite(tuned.error) and tuned.alpha > 0
 
 
-def test_few_landmarks_get_longer_length_scales():
-    """Blocks see waves of all 3000 rows, and 40 landmarks only what is smooth."""
-    X = np.random.default_rng(0).uniform(-2, 2, size=(3500, 2))
-    y = X[:, :1] + X[:, 1:] ** 2 + 0.3 * np.sin(9 * X).prod(axis=1, keepdims=True)
-    few, many = (tune(X[:3000], y[:3000], size=size, rng=0) for size in (40, 5000))
+def test_few_landmarks_get_longer_length_scales(blocks_of_few_rows, short_searches):
+    """Blocks see waves of all 1000 rows, and 20 landmarks only what is smooth."""
+    X = np.random.default_rng(0).uniform(-2, 2, size=(1500, 2))
+    y = X[:, :1] + X[:, 1:] ** 2 + 0.3 * np.sin(7 * X).prod(axis=1, keepdims=True)
+    few, many = (tune(X[:1000], y[:1000], size=size, rng=0) for size in (20, 5000))
     assert few.relevance.max() < many.relevance.max() / 2
     errors = []
     for tuned in (few, many):
-        model = SketchedKernelRegressor(tuned.kernel, size=40, random_state=0)
-        model.fit(X[:3000], y[:3000, 0])
-        errors.append(1 - model.score(X[3000:], y[3000:, 0]))
+        model = SketchedKernelRegressor(tuned.kernel, size=20, random_state=0)
+        model.fit(X[:1000], y[:1000, 0])
+        errors.append(1 - model.score(X[1000:], y[1000:, 0]))
     assert errors[0] < 0.9 * errors[1]
 
 
-def test_no_longer_length_scales_are_tried_after_the_time():
-    X = np.random.default_rng(0).uniform(-2, 2, size=(3000, 2))
+def test_no_longer_length_scales_are_tried_after_the_time(blocks_of_few_rows):
+    X = np.random.default_rng(0).uniform(-2, 2, size=(1000, 2))
     y = np.sin(9 * X).prod(axis=1, keepdims=True) + X[:, :1]
     few, many = (tune(X, y, size=k, max_seconds=0, rng=0) for k in (10, 5000))
     assert_array_equal(few.relevance, many.relevance)

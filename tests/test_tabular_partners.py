@@ -171,12 +171,55 @@ def test_partners_take_the_weights():
         model.set_params(partners=[KNeighborsClassifier()]).fit(X, y)
 
 
-def test_a_model_with_partners_is_not_saved(tmp_path):
+@pytest.mark.parametrize(
+    ("model", "partner", "types"),
+    [
+        (TabularKernelRegressor, Ridge(), []),
+        (TabularKernelRegressor, KNeighborsRegressor(), ["KDTree"]),
+        (TabularKernelClassifier, LogisticRegression(), []),
+    ],
+)
+def test_a_model_with_partners_is_saved_by_skops(model, partner, types, tmp_path):
+    """Types that skops does not trust are read if they are named."""
+    pytest.importorskip("skops")
     X, y = linear_table(60)
-    model = TabularKernelRegressor(partners=[Ridge()], random_state=0)
-    for one in (model, model.fit(X, y)):
-        with pytest.raises(TypeError, match=r"`partners` must be .* got Ridge"):
-            one.save(tmp_path / "model.npz")
+    y = y if model is TabularKernelRegressor else y > 500
+    fitted = model(partners=[partner], random_state=0).fit(X, y)
+    path = tmp_path / "model.npz"
+    fitted.save(path)
+    with pytest.raises(ValueError, match="if you trust the file") as error:
+        nbsketch.load(path)
+    assert all(name in str(error.value) for name in types)
+    if types:
+        with pytest.raises(ValueError, match=r"`trusted` of .*, got \[\]"):
+            nbsketch.load(path, trusted=[])
+    trusted = [
+        "sklearn.metrics._dist_metrics.EuclideanDistance64",
+        "sklearn.neighbors._kd_tree.KDTree",
+    ]
+    loaded = nbsketch.load(path, trusted=trusted)
+    assert_array_equal(loaded.predict(X), fitted.predict(X))
+    assert repr(loaded) == repr(fitted)
+
+
+def test_files_with_wrong_partners_are_refused(tmp_path):
+    pytest.importorskip("skops")
+    X, y = linear_table(60)
+    model = TabularKernelRegressor(partners=[Ridge()], random_state=0).fit(X, y)
+    for fits in ([], [[Ridge(), Ridge()]]):
+        model.partners_ = (partners.Partner(fits, 0),)
+        with pytest.raises(ValueError, match=r"partners_.0"):
+            model.save(tmp_path / "model.npz")
+    for fits in ([[Ridge()], []], Ridge(), [Ridge()]):
+        with pytest.raises(ValueError, match="lists of one length"):
+            partners.Partner(fits, 0)
+
+
+def test_partners_without_skops_are_not_saved(tmp_path, monkeypatch):
+    monkeypatch.setattr("nbsketch.files.find_spec", lambda name: None)
+    model = TabularKernelRegressor(partners=[Ridge()])
+    with pytest.raises(ModuleNotFoundError, match=r"pip install .nbsketch\[skops\]"):
+        model.save(tmp_path / "model.npz")
     assert not (tmp_path / "model.npz").exists()
 
 

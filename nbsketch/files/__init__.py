@@ -1,7 +1,8 @@
 """Models as .npz files: arrays as arrays, everything else as JSON, nothing pickled.
 
 A file of unknown origin is safe to load: it can do no more than make a model of
-nbsketch from valid parts. See `load`. In the JSON, an object with a dollar key encodes
+nbsketch from valid parts. See `load`, and its `trusted` for estimators of other
+libraries. In the JSON, an object with a dollar key encodes
 another type:
 
 =========================================  ==========================================
@@ -10,11 +11,14 @@ another type:
 ``{"$names": [...]}``                      an array of texts
 ``{"$tuple": [...]}``                      a tuple
 ``{"$object": class, "fields": {...}}``    a small object, public or registered
+``{"$estimator": array}``                  one of another library, as bytes of skops
 =========================================  ==========================================
 """
 
 import json
+from collections.abc import Sequence
 from dataclasses import is_dataclass
+from importlib.util import find_spec
 from inspect import signature
 from numbers import Integral
 from pathlib import Path
@@ -83,7 +87,7 @@ def _stored(params: dict[str, Any]) -> dict[str, Any]:
     return kept
 
 
-def load(path: str | Path | BinaryIO) -> Any:
+def load(path: str | Path | BinaryIO, trusted: Sequence[str] | None = None) -> Any:
     """Read a model that was written by its ``save`` method.
 
     Files of unknown origin are safe. Every array is checked against the text of the
@@ -96,6 +100,11 @@ def load(path: str | Path | BinaryIO) -> Any:
     ----------
     path : str, Path or binary file
         The file; one that is open is read to its end.
+    trusted : sequence of str, default=None
+        Types that may be made for estimators of other libraries (`partners`), by the
+        names that the error lists, beside those that the package skops trusts by
+        itself: trusted types may crash the process if the file is not sound. None: a
+        file with such estimators is refused.
 
     Returns
     -------
@@ -126,7 +135,7 @@ def load(path: str | Path | BinaryIO) -> Any:
     """
     try:
         with open_archive(path) as archive:
-            return _model(archive)
+            return _model(archive, trusted)
     except OSError:
         raise
     except Exception as error:  # of a crafted file: any, even a MemoryError
@@ -135,7 +144,7 @@ def load(path: str | Path | BinaryIO) -> Any:
         ) from error
 
 
-def _model(archive: Archive) -> Any:
+def _model(archive: Archive, trusted: Sequence[str] | None) -> Any:
     if archive.text("format") != _FORMAT:
         raise ValueError("its format is unknown: it may be of another version")
     content = json.loads(archive.text("model"))
@@ -143,10 +152,11 @@ def _model(archive: Archive) -> Any:
     if not isinstance(content, dict) or set(content) != keys:
         raise ValueError("its text must describe version, class, params and fitted")
     cls = named_class(content["class"])
-    decode = Decoder(archive)
+    decode = Decoder(archive, trusted)
     if cls.__name__ not in STATES:
         raise ValueError(f"{cls.__name__} is not an estimator that can be saved")
-    params, fitted = (decode(content[name], name) for name in ("params", "fitted"))
+    # Types to be trusted are those of fitted partners: they come first.
+    fitted, params = (decode(content[name], name) for name in ("fitted", "params"))
     if not (isinstance(params, dict) and isinstance(fitted, dict)):
         raise TypeError("`params` and `fitted` must be objects of JSON")
     check_parameters(params)
@@ -183,6 +193,9 @@ def encode(value: Any, name: str, arrays: dict[str, np.ndarray]) -> Any:
         fields = {key: getattr(value, key) for key in signature(type(value)).parameters}
         inside = encode(fields, name, arrays)
         return {"$object": name_of(value, name), "fields": inside}
+    if hasattr(value, "get_params"):
+        packed = np.frombuffer(_skops().dumps(value), dtype=np.uint8)
+        return {"$estimator": encode(packed, name, arrays)}
     if isinstance(value, np.random.Generator | np.random.RandomState):
         return None  # a stream has no place in a file; the model is drawn already
     raise TypeError(f"{_UNSAVABLE}, but `{name}` is {value!r}")
@@ -194,8 +207,9 @@ class Decoder:
     An error names the value by its path in the file.
     """
 
-    def __init__(self, archive: Archive) -> None:
+    def __init__(self, archive: Archive, trusted: Sequence[str] | None = None) -> None:
         self._archive = archive
+        self._trusted = trusted
         self._unused = set(archive)
 
     def __call__(self, value: Any, name: str) -> Any:
@@ -213,6 +227,8 @@ class Decoder:
                 return tuple(self(parts, name))
             case {"$object": class_name, "fields": fields, **others} if not others:
                 return self._object(name, class_name, self(fields, name))
+            case {"$estimator": array, **others} if not others:
+                return self._estimator(name, self(array, name))
             case dict() if marks := [key for key in value if key.startswith("$")]:
                 raise ValueError(f"`{name}` has unknown keys or parts: {marks!r:.60}")
             case dict():
@@ -240,6 +256,29 @@ class Decoder:
             return cls(**content)
         except (TypeError, ValueError) as error:
             raise type(error)(f"`{name}`: {error}") from error
+
+    def _estimator(self, name: str, packed: Any) -> Any:
+        data = np.asarray(packed, dtype=np.uint8).tobytes()
+        types = _skops().get_untrusted_types(data=data)
+        if self._trusted is None or not set(types) <= set(self._trusted):
+            raise ValueError(
+                f"`{name}` is an estimator of another library: if you trust the file, "
+                f"load it with `trusted` of {types}, got {self._trusted}"
+            )
+        return _skops().loads(data, trusted=types)
+
+
+def _skops() -> Any:
+    """Return the module that writes estimators of other libraries."""
+    if find_spec("skops") is None:
+        raise ModuleNotFoundError(
+            "files of models with estimators of other libraries need skops: pip "
+            'install "nbsketch[skops]"',
+            name="skops",
+        )
+    import skops.io
+
+    return skops.io
 
 
 def is_object(cls: type) -> bool:

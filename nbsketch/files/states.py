@@ -256,14 +256,27 @@ def _whitening(name: str, value: Any, scope: Scope) -> None:
 
 
 def _partners(name: str, value: Any, scope: Scope) -> None:
-    """Accept a tuple of boosted trees for the features of the machine."""
+    """Accept a tuple of partners for the features and outputs of the machine."""
     of(tuple)(name, value, scope)
-    for k, trees in enumerate(value):
-        of("BoostedTrees")(f"{name}.{k}", trees, scope)
-        high = scope.lengths["features"] - 1
-        check_integer(f"{name}.{k}.feature", trees.feature.max(), low=0, high=high)
-        axis = "classes" if trees.is_classifier else "d"
-        scope.bind(name, axis, trees.baseline.shape[1])
+    for k, partner in enumerate(value):
+        place = f"{name}.{k}"
+        if type(partner).__name__ == "BoostedTrees":
+            _trees(place, partner, scope)
+            continue
+        of("Partner")(place, partner, scope)
+        count = len(partner.fits[0]) if partner.fits else 0
+        scope.bind(
+            place, "classes" if partner.classes else "d", partner.classes or count
+        )
+
+
+def _trees(name: str, trees: Any, scope: Scope) -> None:
+    """Accept boosted trees that split features of the machine."""
+    of("BoostedTrees")(name, trees, scope)
+    high = scope.lengths["features"] - 1
+    check_integer(f"{name}.feature", trees.feature.max(), low=0, high=high)
+    axis = "classes" if trees.is_classifier else "d"
+    scope.bind(name, axis, trees.baseline.shape[1])
 
 
 def _partner_weights(name: str, value: Any, scope: Scope) -> None:

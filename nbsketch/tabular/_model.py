@@ -3,8 +3,7 @@
 import warnings
 from collections.abc import Iterator
 from functools import wraps
-from pathlib import Path
-from typing import Any, BinaryIO, Self
+from typing import Any, Self
 
 import numpy as np
 import scipy.sparse as sp
@@ -269,20 +268,6 @@ class TabularModel(SaveMixin, CallbackSupportMixin, BaseEstimator):
             self.partners_ += (usual,)
             left_out_values.append(values[place])
         return left_out_values
-
-    def save(self, path: str | Path | BinaryIO) -> None:
-        """Write the model to a portable .npz file, without pickle.
-
-        `nbsketch.load` reads it back. A model with a list of partners cannot be saved:
-        use joblib for it.
-        """
-        if self.partners and not isinstance(self.partners, str):
-            names = ", ".join(sorted(type(model).__name__ for model in self.partners))
-            raise TypeError(
-                f"`partners` must be None or 'auto' in a model file, which holds "
-                f"arrays and no pickle, got {names}: write this model with joblib"
-            )
-        super().save(path)
 
     @property
     def feature_importances_(self) -> NDArray:

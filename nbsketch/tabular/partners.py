@@ -11,7 +11,7 @@ with the t of least left-out log loss: a stack of squares lost up to 69 % of it.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,7 @@ from sklearn.utils.validation import has_fit_parameter
 from threadpoolctl import threadpool_limits
 
 from nbsketch._jit.threads import thread_limit
+from nbsketch._report.fields import Scope, integer, stored
 from nbsketch._report.progress import seconds_left
 from nbsketch.tabular.calibration import calibrate, least_log_loss
 from nbsketch.tuning.rows import Training
@@ -40,7 +41,15 @@ _LEAST = 1e-6
 _PENALTY = 1e-4
 
 
-class Partner(NamedTuple):
+def _fits(name: str, value: Any, scope: Scope) -> None:
+    """Accept a list of lists of one length."""
+    is_nested = isinstance(value, list) and all(isinstance(fit, list) for fit in value)
+    if not is_nested or len(set(map(len, value))) > 1:
+        raise ValueError(f"`{name}` must be lists of one length, got {value!r:.60}")
+
+
+@stored
+class Partner:
     """Fits of an estimator without each fold.
 
     Attributes
@@ -51,8 +60,8 @@ class Partner(NamedTuple):
         Number of classes; 0 for regression.
     """
 
-    fits: list[list[Any]]
-    classes: int
+    fits: Annotated[list[list[Any]], _fits]
+    classes: Annotated[int, integer()]
 
     @property
     def name(self) -> str:

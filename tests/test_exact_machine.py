@@ -536,9 +536,8 @@ def drawn(kind, n, folds=None):
     objective = ScalarObjective(np.arange(n)[:, None], None, True, as_loss("huber"))
     inputs = sketched.Inputs(np.arange(n)[:, None], None, None)
     sketch_map = SimpleNamespace(kernel=GaussianKernel(1.0))
-    data = SimpleNamespace(
-        inputs=inputs, sketch_map=sketch_map, rng=np.random.default_rng(0)
-    )
+    rng = np.random.default_rng(0)
+    data = sketched.SketchedData(inputs, None, sketch_map, rng)
     return kind.draw(data, replace(objective, folds=folds))
 
 

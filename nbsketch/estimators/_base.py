@@ -321,7 +321,7 @@ class KernelExpansion(SaveMixin, CallbackSupportMixin, ObjectParameters, BaseEst
         self, coef: NDArray, intercept: Any, data: SketchedData, single_output: bool
     ) -> None:
         """Set what prediction needs; with a single output without its axis."""
-        self.kernel_ = data.sketch_map.kernel
+        self.kernel_ = data.kernel
         self.sketch_ = data.sketch
         self.scaler_ = data.inputs.scaler
         self.length_scales_ = data.inputs.length_scales
@@ -329,7 +329,7 @@ class KernelExpansion(SaveMixin, CallbackSupportMixin, ObjectParameters, BaseEst
         self.size_ = self.sketch_.shape[0]
         self.landmarks_ = data.expansion.landmarks
         if not data.sketch_map.is_columns:
-            warn_of_lost_columns(self, data.inputs.rows)
+            warn_of_lost_columns(self, data.rows)
         self.coef_ = coef[:, 0] if single_output else coef
         self.intercept_: Any = float(intercept[0]) if single_output else intercept
 

@@ -269,7 +269,7 @@ class DescentModel(_base.KernelExpansion):
             projection = np.eye(data.sketch.shape[0])
         else:
             projection, _ = data.design(keep=False)
-        X = data.inputs.rows
+        X = data.rows
         some = X[np.arange(0, X.shape[0], 1 + X.shape[0] // _STREAM_SIZE)]
         Z = data.sketch_map.times(some, projection)
         args = projection, Z, data, objective

@@ -92,13 +92,13 @@ class FittedCertificate:
         most = min(1.0, float(np.square(dual).sum()) * trace / unit)
         if most <= _FINE * self.tol:
             return most
-        product = sketch_map.adjoint(self.data.inputs.rows, dual)
+        product = sketch_map.adjoint(self.data.rows, dual)
         return min(most, float(form(product).sum()) / unit)
 
     def _form_of_cut(self, projection: NDArray) -> Callable[[Any], NDArray]:
         """Return the forms g^T C'^+ g of columns, C' the part of S K S^T cut off."""
         sketch_map = self.data.sketch_map
-        core = sketch_map.inner(self.data.inputs.rows)
+        core = sketch_map.inner(self.data.rows)
         jitter = _JITTER * np.finfo(float).eps * np.trace(core) * len(core) ** -0.5
         upper, _ = raised_cholesky(core, float(jitter))
         directions = projection / np.linalg.norm(projection, axis=0)
@@ -135,13 +135,13 @@ class FittedCertificate:
     @property
     def _some(self) -> NDArray:
         """Rows on which rounding is measured."""
-        n = self.data.inputs.rows.shape[0]
+        n = self.data.rows.shape[0]
         return np.arange(0, n, -(-n // _MEASURED_ROWS))
 
     @cached_property
     def _rows(self) -> Any:
         """These rows, brought here."""
-        return self.data.inputs.rows[self._some]
+        return self.data.rows[self._some]
 
     @property
     def _scale(self) -> float:
@@ -256,11 +256,11 @@ class FittedCertificate:
 
 def values_scale(data: SketchedData) -> float:
     """Return the mean k(x, x) over some rows; 1 if it is zero."""
-    rows = data.inputs.rows
-    kernel = data.sketch_map.kernel
+    kernel = data.kernel
     if isinstance(kernel, StationaryKernel):
         return 1.0
-    sample = take_rows(kernel, rows, np.arange(min(_FEW_ROWS, rows.shape[0])))
+    first = np.arange(min(_FEW_ROWS, data.rows.shape[0]))
+    sample = take_rows(kernel, data.rows, first)
     return float(np.mean(kernel.diag(sample))) or 1.0
 
 

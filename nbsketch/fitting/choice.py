@@ -90,8 +90,8 @@ def choose_on_sample(
     Returns the rows with the kernel of this width, alpha, and whether the order of the
     rows contradicts it.
     """
-    kernel = data.sketch_map.kernel
-    n = data.inputs.rows.shape[0]
+    kernel = data.kernel
+    n = data.rows.shape[0]
     relative = objective.relative()
     first = kind.first(data, relative)
     sample = kind.draw(data, relative)
@@ -131,7 +131,7 @@ def _choose_width(sample: SplitSample, kernel: Any, start: float) -> Choice:
 
 def fit_landmarks(data: SketchedData, objective: Any) -> FeatureSolution:
     """Return ridge regression on a few landmarks, with the order of the rows."""
-    landmarks = data.subsampled(min(_LANDMARKS, data.inputs.rows.shape[0]))
+    landmarks = data.subsampled(min(_LANDMARKS, data.rows.shape[0]))
     _, design = landmarks.design()
     return objective.fit(design, None, data.rng)
 
@@ -149,7 +149,7 @@ def _scaled(kernel: Any, factor: float) -> Any:
 
 
 def _with_kernel(data: SketchedData, kernel: Any) -> SketchedData:
-    before: Any = data.sketch_map.kernel
+    before: Any = data.kernel
     if kernel is before:
         return data
     width = np.ravel(before.bandwidth)
@@ -196,7 +196,7 @@ class SplitSample:
     @classmethod
     def draw(cls, data: SketchedData, objective: Any) -> Self:
         """Draw the rows that are fitted and those that validate, in each split."""
-        index = data.rng.permutation(data.inputs.rows.shape[0])
+        index = data.rng.permutation(data.rows.shape[0])
         count = min(_VALIDATION, len(index) // 3)
         n_splits = 1
         if objective.folds is None:
@@ -210,7 +210,7 @@ class SplitSample:
         places = np.arange(len(order))
         parts = places[: n_splits * count].reshape(n_splits, count)
         splits = [(np.delete(places, part), part) for part in parts]
-        rows = take_rows(data.sketch_map.kernel, data.inputs.rows, order)
+        rows = take_rows(data.kernel, data.rows, order)
         return cls(rows, objective.take(order), splits, data.rng)
 
     @cached_property

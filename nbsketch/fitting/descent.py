@@ -78,7 +78,7 @@ def precondition(
         Weights of their coefficients in the penalty.
     """
     sketch_map = data.sketch_map
-    X = data.inputs.rows
+    X = data.rows
     P = projection(sketch_map.inner(X))
     count = min(X.shape[0], _ROWS_PER_FEATURE * max(1, P.shape[1]))
     rows = np.sort(data.rng.choice(X.shape[0], count, replace=False))
@@ -461,8 +461,7 @@ def descend(
             projection, descent = descent.standardized(projection, Z, data, objective)
         by = descent.preconditioning
         if by is not None:
-            rows = data.inputs.rows
-            Z = centered_features(data.sketch_map, rows, projection, by.center)
+            Z = centered_features(data.sketch_map, data.rows, projection, by.center)
         if by is not None and descent.free_step:
             # Rows of tiny weight are hardly ever drawn, but long to a preconditioner
             # that does not count them: they must not shorten the steps of the others.

@@ -101,8 +101,8 @@ def grow(
     `score` returns the held-out loss of given features.
     """
     began = time.perf_counter()
-    X = data.inputs.rows
-    step = _Step.of(data.sketch, data.sketch_map.kernel, X)
+    X = data.rows
+    step = _Step.of(data.sketch, data.kernel, X)
     path: dict[str, list] = {"size": [], "loss": [], "seconds": []}
     best = None
     while True:
@@ -243,7 +243,7 @@ def has_seconds(expected: Callable[..., float], *shape: int) -> bool:
 
 def exact_seconds(data: SketchedData, n_outputs: int) -> tuple[float, float]:
     """Return about how long the exact machine takes: its choice and its solution."""
-    n = data.inputs.rows.shape[0]
+    n = data.rows.shape[0]
     pair = _seconds_per_pair(data, n_outputs)
     solution = (_KEPT if kept_pairs(n) else _ANEW) * n**2
     return pair * _CHOICES * min(n, LARGEST_FIT) ** 2, pair * solution
@@ -271,8 +271,8 @@ def _seconds_per_multiplication() -> float:
 
 def _seconds_per_pair(data: SketchedData, n_outputs: int) -> float:
     """Return the time of an ordered pair of rows, evaluated and multiplied."""
-    rows = data.inputs.rows[:_PROBE]
-    K = SymmetricGram(data.sketch_map.kernel, rows, memory=0)
+    rows = data.rows[:_PROBE]
+    K = SymmetricGram(data.kernel, rows, memory=0)
     columns = rows[:, :1].repeat(n_outputs, axis=1)
     K @ columns  # loads the compiled code
     began = time.perf_counter()
@@ -284,7 +284,7 @@ def _seconds_per_pair(data: SketchedData, n_outputs: int) -> float:
 
 def first_sketch(data: SketchedData, seconds: float) -> SketchedData:
     """Return the rows with the small sketch that grows while there is time."""
-    size = data.inputs.rows.shape[0]
+    size = data.rows.shape[0]
     if size > _START:
         per_size = _STEP * _seconds_per_landmark(data)
         size = int(np.clip(_FIRST_SHARE * seconds / per_size, _LEAST, _START))
@@ -294,10 +294,9 @@ def first_sketch(data: SketchedData, seconds: float) -> SketchedData:
 def _seconds_per_landmark(data: SketchedData) -> float:
     """Return the time of the kernel values of all rows with one landmark."""
     sketch_map = data.subsampled(_LEAST).sketch_map
-    rows = data.inputs.rows
-    sketch_map(rows)  # loads the compiled code
+    sketch_map(data.rows)  # loads the compiled code
     began = time.perf_counter()
-    sketch_map(rows)
+    sketch_map(data.rows)
     return max(time.perf_counter() - began, _TICK) / _LEAST
 
 

@@ -281,8 +281,7 @@ class Method(ABC):
         size, n = data.sketch.shape
         relative = alpha / values_scale(data) / self.objective.loss_scale
         dtype = columns_dtype(n, size, relative, self._tol)
-        kernel = data.sketch_map.kernel
-        return sketched_columns(kernel, data.inputs.rows, data.sketch, dtype)
+        return sketched_columns(data.kernel, data.rows, data.sketch, dtype)
 
     def threads(self) -> AbstractContextManager:
         """Limit BLAS to one thread for iterative solvers, whatever n is."""
@@ -414,13 +413,13 @@ class Cholesky(ClosedForm):
                     return self._certificate.of_rows(solution)
         raise NotConvergedError(
             "conjugate gradients do not converge on "
-            f"{self.data.inputs.rows.shape[0]} rows: "
+            f"{self.data.rows.shape[0]} rows: "
             "pass `alpha`, or `size` for a sketch"
         )
 
     def left_out(self, alphas: NDArray, fold: Fold) -> Iterator[NDArray]:
         """Yield the values at rows left out of the solutions on the rows kept."""
-        kernel = self.data.sketch_map.kernel
+        kernel = self.data.kernel
         inputs = self.data.inputs
         kept = fold.kept(len(self.objective.targets))
         fitted = take_rows(kernel, inputs.rows, kept)
@@ -435,7 +434,7 @@ class Cholesky(ClosedForm):
     ) -> Iterator[FeatureSolution]:
         """Yield the solution for each penalty; the smallest one sets the precision."""
         penalties = [float(alpha) for alpha in alphas]
-        n = self.data.inputs.rows.shape[0]
+        n = self.data.rows.shape[0]
         if sizes.is_dense(n):
             yield from self._dense(penalties)
             return
@@ -458,14 +457,14 @@ class Cholesky(ClosedForm):
         self, alphas: list[float], is_short: bool
     ) -> Iterator[FeatureSolution]:
         """Yield the solutions by preconditioned conjugate gradients."""
-        rows = self.data.inputs.rows
+        rows = self.data.rows
         limits = self._limits()
         if is_short:
             limits["max_passes"] = min(_MOST_PASSES, limits["max_passes"])
         dtype = values_dtype(
             rows.shape[0], min(alphas) / values_scale(self.data), self._tol
         )
-        K = SymmetricGram(self.data.sketch_map.kernel, rows, dtype=dtype)
+        K = SymmetricGram(self.data.kernel, rows, dtype=dtype)
         targets = self.objective.targets
         rng = self.data.rng
         solutions = conjugate_path(K, targets, alphas, **limits, random_state=rng)
@@ -475,8 +474,8 @@ class Cholesky(ClosedForm):
     def _dense(self, alphas: list[float]) -> Iterator[FeatureSolution]:
         """Yield the solutions by Cholesky factorizations of the Gram matrix."""
         # Values in single precision would keep no gap.
-        rows = self.data.inputs.rows.astype(np.float64, copy=False)
-        K = np.asarray(self.data.sketch_map.kernel(rows), dtype=np.float64)
+        rows = self.data.rows.astype(np.float64, copy=False)
+        K = np.asarray(self.data.kernel(rows), dtype=np.float64)
         for alpha in alphas:
             solution = self.objective.solve_gram(K, alpha)
             yield solution._replace(rank=len(K), order=self.order)
@@ -620,8 +619,7 @@ class Dual(Newton):
             yield self._certificate.of_rows(of_rows)
 
     def _gram(self, dtype: Any) -> SymmetricGram | NDArray:
-        kernel = self.data.sketch_map.kernel
-        return gram(kernel, self.data.inputs.rows, dtype)
+        return gram(self.data.kernel, self.data.rows, dtype)
 
     def _solution(
         self, K: SymmetricGram | NDArray, alpha: float, state: Any
@@ -706,7 +704,7 @@ def _kind(problem: Problem, data: SketchedData) -> type[Method]:
         scalar = kind in ("smooth", "kinked")
         if scalar and passes and is_large_sketch(problem, data):
             return Passes
-        in_memory = not isinstance(data.inputs.rows, PartitionedRows)
+        in_memory = not isinstance(data.rows, PartitionedRows)
         # Quantile levels together have features up to a larger n.
         many = n > (_FEATURE_ROWS if kind == "joint" else _LEAST_ROWS)
         if not (kind and in_memory and many):

@@ -26,7 +26,7 @@ from nbsketch._sketch_map import (
     spans_columns,
 )
 from nbsketch.fitting.plan import Plan
-from nbsketch.kernels import LEARNABLE_NAMES, PrecomputedKernel
+from nbsketch.kernels import LEARNABLE_NAMES, Kernel, PrecomputedKernel
 from nbsketch.rows.inputs import is_pairwise
 from nbsketch.rows.transform import (
     PREPROCESSINGS,
@@ -271,13 +271,23 @@ class SketchedData(NamedTuple):
     kept: NDArray | None = None
 
     @property
+    def rows(self) -> Any:
+        """The prepared rows."""
+        return self.inputs.rows
+
+    @property
+    def kernel(self) -> Kernel:
+        """The kernel, with a bandwidth."""
+        return self.sketch_map.kernel
+
+    @property
     def expansion(self) -> SketchMap:
         """The map for other rows than the training rows."""
         return self.sketch_map.original(self.kept)
 
     def transform(self, rows: Any, name: str) -> Any:
         """Return other rows as prepared for the kernel; errors call them `name`."""
-        return transform_rows(rows, self.inputs.scaler, self.sketch_map.kernel, name)
+        return transform_rows(rows, self.inputs.scaler, self.kernel, name)
 
     def design(self, keep: bool | None = None) -> tuple[NDArray, Design]:
         """Return the projection and the features of the training rows.
@@ -286,14 +296,12 @@ class SketchedData(NamedTuple):
         """
         if self.features is not None:
             return self.features
-        return sketched_design(self.sketch_map, self.inputs.rows, keep=keep)
+        return sketched_design(self.sketch_map, self.rows, keep=keep)
 
     def subsampled(self, size: int) -> Self:
         """Return the rows with a sub-sample of them as the sketch."""
-        rows = self.inputs.rows
-        kernel = self.sketch_map.kernel
-        sketch = SubsamplingSketch(size).draw(rows.shape[0], self.rng)
-        sketch_map = SketchMap.of(kernel, rows, sketch)
+        sketch = SubsamplingSketch(size).draw(self.rows.shape[0], self.rng)
+        sketch_map = SketchMap.of(self.kernel, self.rows, sketch)
         return self._replace(sketch=sketch, sketch_map=sketch_map, features=None)
 
 

@@ -238,7 +238,7 @@ def test_outliers_among_validation_rows_do_not_choose_the_penalty(rng):
     sample = choice.DualSample(None, validation, splits, rng)
     near, biased = truth, truth + 0.05  # toward the outliers
     grid = [choice.Choice(0.0, None, 2.0, biased), choice.Choice(0.0, None, 1.0, near)]
-    assert sample.best([grid]).fitted is near
+    assert sample.best(grid).fitted is near
     assert validation.mean_loss(biased) < validation.mean_loss(near)
 
 

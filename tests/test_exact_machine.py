@@ -239,7 +239,6 @@ def test_a_scaled_kernel_keeps_its_other_parameters():
     kernel = nbsketch.MaternKernel((1.0, 2.0), 1.5)
     scaled = choice._scaled(kernel, 0.5)
     assert scaled == replace(kernel, bandwidth=(0.5, 1.0))
-    assert choice._scaled(kernel, 1.0) is kernel
 
 
 @pytest.mark.thin(times=1)
@@ -452,8 +451,8 @@ class FirstOfEachGrid:
     def grown(self, choices):
         return [c._replace(shift=2 * c.shift) for c in choices]
 
-    def best(self, grids):
-        return min((grid[0] for grid in grids), key=choice._order)
+    def best(self, grid):
+        return min(grid, key=choice._order)
 
 
 def test_penalties_of_other_widths_follow_the_decay_of_eigenvalues():

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import chain, islice
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
@@ -99,7 +98,7 @@ def choose_on_sample(
     sample = replace(sample, weakest=_WEAKEST * least)
     start = max(n * first.alpha, least)
     if data.inputs.length_scales is None:
-        best = sample.best([sample.search(kernel, start)])
+        best = sample.best(sample.search(kernel, start))
     else:
         best = _choose_width(sample, kernel, start)
     return (
@@ -115,7 +114,7 @@ def _choose_width(sample: SplitSample, kernel: Any, start: float) -> Choice:
     Learned length scales stay as they are unless shorter ones are clearly better.
     """
     grid = sample.search(kernel, start)
-    learned = sample.best([grid])
+    learned = sample.best(grid)
     for count, width in enumerate(_SHORTER, start=1):
         progress = {"iteration": count, "total": len(_SHORTER) + 1}
         if report("penalty", objective=learned.error, **progress):
@@ -126,14 +125,7 @@ def _choose_width(sample: SplitSample, kernel: Any, start: float) -> Choice:
             break
         # The lambda that follows from that of longer ones may be far from its own best.
         grid = sample.grown(shorter)
-    return sample.best([grid])
-
-
-def fit_landmarks(data: SketchedData, objective: Any) -> FeatureSolution:
-    """Return ridge regression on a few landmarks, with the order of the rows."""
-    landmarks = data.subsampled(min(_LANDMARKS, data.rows.shape[0]))
-    _, design = landmarks.design()
-    return objective.fit(design, None, data.rng)
+    return sample.best(grid)
 
 
 def _order(choice: Choice) -> tuple[float, float]:
@@ -142,8 +134,6 @@ def _order(choice: Choice) -> tuple[float, float]:
 
 def _scaled(kernel: Any, factor: float) -> Any:
     """Return a kernel with its bandwidth times a factor."""
-    if factor == 1.0:
-        return kernel
     widths = np.asarray(kernel.bandwidth, dtype=np.float64) * factor
     return replace(kernel, bandwidth=tuple(widths.ravel().tolist()))
 
@@ -190,8 +180,13 @@ class SplitSample:
 
     @classmethod
     def first(cls, data: SketchedData, objective: Any) -> FeatureSolution:
-        """Return the solution on a few landmarks whose penalty begins the search."""
-        return fit_landmarks(data, objective)
+        """Return ridge regression on a few landmarks, with the order of the rows.
+
+        The search begins at its penalty.
+        """
+        landmarks = data.subsampled(min(_LANDMARKS, data.rows.shape[0]))
+        _, design = landmarks.design()
+        return objective.fit(design, None, data.rng)
 
     @classmethod
     def draw(cls, data: SketchedData, objective: Any) -> Self:
@@ -253,11 +248,9 @@ class SplitSample:
         """Return a grid of lambda close to `shift`."""
         return self.errors(kernel, _steps(_snapped(shift), *self._NEAR))
 
-    def best(self, grids: list[list[Choice]]) -> Choice:
-        """Return the least minimizer of the parabolas through the best of each grid."""
-        scored = iter(self.scored(list(chain(*grids))))
-        groups = [list(islice(scored, len(grid))) for grid in grids]
-        return min(map(_interpolated, groups), key=_order)
+    def best(self, grid: list[Choice]) -> Choice:
+        """Return the minimizer of the parabola through the best of a grid."""
+        return _interpolated(self.scored(grid))
 
     def variance(self, kernel: Any) -> float:
         """Return the variance of the features of the kernel, of some of the rows.
@@ -453,7 +446,7 @@ class DualSample(SplitSample):
         weights = objective.weights
         args = Y, weights, objective.fit_intercept, SquareLoss(), np.eye(Y.shape[1])
         square = LeastSquaresObjective(*args, folds=objective.folds)
-        fitted = fit_landmarks(data, square)
+        fitted = super().first(data, square)
         return fitted._replace(alpha=fitted.alpha * objective.slope_ratio())
 
     @classmethod

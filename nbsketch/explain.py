@@ -156,7 +156,7 @@ def shapley_values(
 def _values_of_rows(model: KernelExpansion, X: ArrayLike, means: NDArray) -> NDArray:
     """Return the Shapley values of rows, given the mean factors of the background."""
     expansion = _ProductExpansion.of(model)
-    rows = expansion.rows(X)
+    rows = _rows(model, X)
     nodes, weights = np.polynomial.legendre.leggauss(max(1, -(-len(means.T) // 2)))
     shape = len(rows), len(expansion.used), expansion.coef.shape[1]
     out = np.empty(shape)
@@ -457,15 +457,11 @@ class _ProductExpansion(NamedTuple):
             model, compiled, np.ascontiguousarray(model.sketch_.weights.T @ coef), used
         )
 
-    def rows(self, X: Any) -> NDArray:
-        """Return rows after preprocessing."""
-        return _rows(self.model, X)
-
     def means(self, background: Any) -> NDArray:
         """Return the mean factors of the background, (m, used features)."""
         check_in_memory("background", background, "Shapley values")
         landmarks = self.compiled[0]
-        rows = landmarks if background is None else self.rows(background)
+        rows = landmarks if background is None else _rows(self.model, background)
         out = np.empty((len(landmarks), len(self.used)))
         mean_factors(rows, *self.compiled, out)
         return out

@@ -121,7 +121,7 @@ def read(model):
     """Return the text and the arrays of the file of a model."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "model.npz"
-        nbsketch.files.save_model(model, path)
+        model.save(path)
         with np.load(path) as file:
             arrays = {name: file[name] for name in file.files}
     del arrays["format"]

@@ -41,7 +41,6 @@ from nbsketch import (
     SubsamplingSketch,
     TanimotoKernel,
 )
-from nbsketch.files import save_model
 from nbsketch.tabular.trees import Tree
 from nbsketch.tuning.trees import Partition
 
@@ -193,7 +192,7 @@ def test_numbers_of_numpy_come_back_as_numbers(tmp_path):
 def test_features(tmp_path):
     X, _ = data()
     model = SketchedFeatures("laplacian", size=9, random_state=0).fit(X)
-    save_model(model, tmp_path / "model.npz")
+    model.save(tmp_path / "model.npz")
     again = nbsketch.load(tmp_path / "model.npz")
     assert_same_model(model, again)
     assert_array_equal(again.transform(X), model.transform(X))

@@ -84,7 +84,7 @@ def _freedom(model: Any, factor: NDArray, shift: float) -> float:
 def _squared_norms(model: Any) -> NDArray:
     """Return the squared norm of f, of each output."""
     coef = model.coef_.reshape(len(model.coef_), -1)
-    return np.maximum((coef * (_inner(model) @ coef)).sum(axis=0), 0.0)
+    return np.maximum((coef * (_map_of(model).inner() @ coef)).sum(axis=0), 0.0)
 
 
 def _check_objective(model: Any, Y: NDArray, objective: float) -> None:
@@ -118,12 +118,7 @@ def penalized_products(
 
 def feature_projection(model: Any) -> NDArray:
     """Return what takes sketched kernel values to features, (s, r)."""
-    return projection(_inner(model))
-
-
-def _inner(model: Any) -> NDArray:
-    """Return S K S^T, (s, s)."""
-    return _map_of(model).inner()
+    return projection(_map_of(model).inner())
 
 
 def _map_of(model: Any) -> SketchMap:

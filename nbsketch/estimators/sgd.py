@@ -128,10 +128,6 @@ class DescentModel(_base.KernelExpansion):
             (X, y) or (X, y, sample_weight) as in `partial_fit`: arrays, data frames,
             record batches of Arrow. One of them is in memory at a time.
         """
-        return self._pass_chunks(chunks)
-
-    def _pass_chunks(self, chunks: Iterable[tuple]) -> Self:
-        """Pass once over chunks, of labels that are known if it is a classifier."""
         with watched_fit(self):
             for chunk in chunks:
                 if not isinstance(chunk, tuple) or len(chunk) not in (2, 3):
@@ -492,7 +488,7 @@ class SketchedSGDRegressor(_base.ResidualLoss, _base.RegressorScore, DescentMode
             Numbers of visits of the rows; a fractional part is the probability of one
             more visit. None: one visit each.
         """
-        return self._pass_chunks(in_blocks(X, y, sample_weight))
+        return self.partial_fit_chunks(in_blocks(X, y, sample_weight))
 
     def _rows(
         self, X: Any, y: Any, sample_weight: Any, *, is_new: bool, is_stream: bool
@@ -606,7 +602,7 @@ class SketchedSGDClassifier(OneVsRest, DescentModel):
             if classes is None and not hasattr(self, "coef_"):
                 classes = labels_of(y)
             self._announce(classes)
-            return self._pass_chunks(in_blocks(X, y, sample_weight))
+            return super().partial_fit_chunks(in_blocks(X, y, sample_weight))
 
     def partial_fit_chunks(
         self, chunks: Iterable[tuple], classes: ArrayLike | None = None
@@ -617,7 +613,7 @@ class SketchedSGDClassifier(OneVsRest, DescentModel):
         """
         with validation.keeping_fitted(self):
             self._announce(classes)
-            return self._pass_chunks(chunks)
+            return super().partial_fit_chunks(chunks)
 
     def _announce(self, classes: Any) -> None:
         """Set the labels of a stream that begins; compare those of one that goes on."""

@@ -46,33 +46,29 @@ _CSR = "data", "indices", "indptr", "shape"
 class SaveMixin:
     """Gives an estimator its `save`."""
 
-    def save(self, path: str | Path | BinaryIO) -> None:
+    def save(self: Any, path: str | Path | BinaryIO) -> None:
         """Write the model to a portable .npz file, without pickle.
 
         `nbsketch.load` reads it back. A kernel that is a Python function cannot be
         saved. An old file stays as it is until the new one is complete. A binary file
         that is open, such as ``io.BytesIO()``, is written to where it stands.
         """
-        save_model(self, path)
-
-
-def save_model(model: Any, path: str | Path | BinaryIO) -> None:
-    """Write an estimator, fitted or not, to a .npz file."""
-    arrays: dict[str, Any] = {}
-    name = name_of(model, "model")
-    params = model.get_params(deep=False)
-    others = {*params, _CALLBACKS}
-    fitted = {key: value for key, value in vars(model).items() if key not in others}
-    content = {
-        "version": nbsketch.__version__,
-        "class": name,
-        "params": encode(_stored(params), "params", arrays),
-        "fitted": encode(fitted, "fitted", arrays),
-    }
-    if fitted:  # what `load` would refuse is refused now
-        check_state(name, fitted, params)
-    text = json.dumps(content)  # all that can be refused is, before the file is touched
-    write_archive(path, {"format": _FORMAT, "model": text, **arrays})
+        arrays: dict[str, Any] = {}
+        name = name_of(self, "model")
+        params = self.get_params(deep=False)
+        others = {*params, _CALLBACKS}
+        fitted = {key: value for key, value in vars(self).items() if key not in others}
+        content = {
+            "version": nbsketch.__version__,
+            "class": name,
+            "params": encode(_stored(params), "params", arrays),
+            "fitted": encode(fitted, "fitted", arrays),
+        }
+        if fitted:  # what `load` would refuse is refused now
+            check_state(name, fitted, params)
+        # All that can be refused is, before the file is touched.
+        text = json.dumps(content)
+        write_archive(path, {"format": _FORMAT, "model": text, **arrays})
 
 
 def _stored(params: dict[str, Any]) -> dict[str, Any]:

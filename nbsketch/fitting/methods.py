@@ -252,7 +252,7 @@ class Method(ABC):
             projection, design = self.data.design(keep=True)
             options = self.problem.plan.options()
             for solution in self.objective.path(design, alphas, options):
-                yield self._expanded(solution, projection, design)
+                yield self._certificate.of_features(solution, projection, design)
 
     def left_out(self, alphas: NDArray, fold: Fold) -> Iterator[NDArray]:
         """Yield the values at rows left out of the solutions on the rows kept."""
@@ -264,14 +264,9 @@ class Method(ABC):
         for solution in part.path(Z.gather(kept), alphas, options):
             yield outside.mv(solution.coef) + solution.intercept
 
-    def _expanded(
-        self, solution: FeatureSolution, projection: NDArray, design: Design
-    ) -> FeatureSolution:
-        """Return a solution in terms of the sketched kernel functions, certified."""
-        return self._certificate.of_features(solution, projection, design)
-
     @property
     def _certificate(self) -> FittedCertificate:
+        """What certifies solutions as they predict, in terms of kernel functions."""
         is_chosen = self.problem.plan.alpha is None
         return FittedCertificate(self.data, self.objective, self._tol, is_chosen)
 
@@ -324,7 +319,7 @@ class Newton(Method):
         with one_thread():  # many small products, whatever n is
             projection, design = self._features()
             solution = self._minimum(design)
-            return self._expanded(solution, projection, design)
+            return self._certificate.of_features(solution, projection, design)
 
     def _features(self) -> tuple[NDArray, Design]:
         """Return the projection and the features, centered if an intercept is free."""
@@ -378,7 +373,7 @@ class ClosedForm(Method):
                 rows = data.transform(rows, "X_val")
                 chosen_on = features_design(data.expansion, projection, rows), targets
             solution = self.objective.fit(design, self.known_alpha, data.rng, chosen_on)
-            return self._expanded(solution, projection, design)
+            return self._certificate.of_features(solution, projection, design)
 
     def _of_rows(self, solution: Solution, alpha: float) -> FeatureSolution:
         solved = FeatureSolution.of_rows(solution, alpha, self._tol)

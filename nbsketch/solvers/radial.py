@@ -176,33 +176,6 @@ def _norms(A: NDArray) -> NDArray:
     return np.sqrt(_products(A, A))
 
 
-def separable_inverse(problem: RadialProblem, curvature: RadialCurvature) -> Inverse:
-    """Return the inverse of the Newton matrix with one curvature for each row."""
-    p = problem
-    unit, across, along = curvature
-    d = len(unit)
-    k, _ = p.T.shape
-    weights = p.weights * ((d - 1) * across + along) / (d * p.n)
-    mass = max(float(weights.sum()), _LEAST)
-    t = np.diagonal(p.T)
-    gram = p.design.gram(None, weights, exact=False)
-    mean = np.zeros(p.rank)
-    if p.fit_intercept:
-        mean = p.design.rmv(weights) / mass
-        gram -= mass * np.outer(mean, mean)
-    values, vectors = np.linalg.eigh(gram)
-    inverse = 1.0 / (np.maximum(values, 0.0)[:, None] * t**2 + p.alpha)
-
-    def solve(flat: NDArray) -> NDArray:
-        G, g = p.split(flat)
-        W = vectors @ ((vectors.T @ (G - np.outer(mean, t * g[:k]))) * inverse)
-        b = g / mass
-        b[:k] -= t * (mean @ W)
-        return p.flat(W, b)
-
-    return solve
-
-
 class RadialSearch(SmoothSearch):
     """The search for losses of the norm."""
 
@@ -226,7 +199,30 @@ class RadialSearch(SmoothSearch):
         return p.certify(self.coef, self.intercept, self.res, self.center)
 
     def _preconditioner(self) -> Inverse:
-        return separable_inverse(self.problem, self.curvature)
+        """Return the inverse of the Newton matrix with one curvature for each row."""
+        p = self.problem
+        unit, across, along = self.curvature
+        d = len(unit)
+        k, _ = p.T.shape
+        weights = p.weights * ((d - 1) * across + along) / (d * p.n)
+        mass = max(float(weights.sum()), _LEAST)
+        t = np.diagonal(p.T)
+        gram = p.design.gram(None, weights, exact=False)
+        mean = np.zeros(p.rank)
+        if p.fit_intercept:
+            mean = p.design.rmv(weights) / mass
+            gram -= mass * np.outer(mean, mean)
+        values, vectors = np.linalg.eigh(gram)
+        inverse = 1.0 / (np.maximum(values, 0.0)[:, None] * t**2 + p.alpha)
+
+        def solve(flat: NDArray) -> NDArray:
+            G, g = p.split(flat)
+            W = vectors @ ((vectors.T @ (G - np.outer(mean, t * g[:k]))) * inverse)
+            b = g / mass
+            b[:k] -= t * (mean @ W)
+            return p.flat(W, b)
+
+        return solve
 
     def _state(self) -> State:
         best = self.best

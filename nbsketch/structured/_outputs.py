@@ -450,12 +450,13 @@ class TrainingOutputs(NamedTuple):
         """Return outputs in the form of the training outputs."""
         if isinstance(self.rows, Objects):
             return check_objects(name, value)
+        kernel = self.sketch_map.kernel
         if not self._precomputed:
-            return self._check(name, value, self.rows.shape[1])
+            return check_outputs(name, value, kernel, n_features=self.rows.shape[1])
         array = np.asarray(value)
         n = len(self.encoded)
         if array.ndim != 1:
-            return self._check(name, array, n)
+            return check_outputs(name, array, kernel, n_features=n)
         if array.size == 0 or array.dtype.kind not in "iu":
             raise ValueError(
                 f"`{name}` must hold indices of training outputs, or their kernel "
@@ -463,9 +464,6 @@ class TrainingOutputs(NamedTuple):
             )
         check_indices(name, array, n)
         return array
-
-    def _check(self, name: str, value: Any, n_features: int) -> Any:
-        return check_outputs(name, value, self.sketch_map.kernel, n_features=n_features)
 
     def encode(self, outputs: Any) -> Candidates:
         """Return checked outputs as candidates."""

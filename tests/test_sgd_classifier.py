@@ -78,7 +78,7 @@ def run(Z, Y, loss, order, options):
     problem = stochastic_problem(ArrayDesign(Z), Y, loss, *known)
     search = SGMSearch(problem, options["step"], options["batch_size"], False)
     largest = np.full(len(order) // options["batch_size"], (Z**2).sum(axis=1).max())
-    search.run(Z, order, search.rates(largest))
+    search.run(Z, order, largest)
     return search.point[:, :-1].T, search.point[:, -1]
 
 

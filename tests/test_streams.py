@@ -14,6 +14,7 @@ from nbsketch import (
     SketchedSGDRegressor,
     SubsamplingSketch,
 )
+from nbsketch.solvers.sgm import stream_sgm
 
 N = 400
 RNG = np.random.default_rng(0)
@@ -156,3 +157,33 @@ def test_kernel_values_are_not_held():
     model = SketchedSGDRegressor(kernel="precomputed", size=5, random_state=0)
     model.partial_fit(K, Y[:10]).partial_fit(K[:3], Y[:3])
     assert not hasattr(model, "_held") and model.size_ == 5
+
+
+@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("rows", [1, 100])
+def test_streams_that_begin_with_few_rows_do_not_diverge(seed, rows):
+    """Rows far from the first ones take shorter steps, also of the intercept."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(1500, 3))
+    y = np.sin(X[:, 0])
+    model = SketchedSGDRegressor(size=50, random_state=seed)
+    for start in (0, *range(50, 1500, rows)):
+        part = slice(start, start + rows if start else 50)
+        model.partial_fit(X[part], y[part])
+    assert model.score(X, y) > 0.95
+
+
+def test_the_intercept_has_one_feature_in_all_steps():
+    """It makes of the method the projections on the equations of the rows."""
+    rng = np.random.default_rng(0)
+    Z = rng.normal(size=(400, 3)) * np.exp(rng.normal(size=(400, 1)))
+    y = Z @ [1.0, -2.0, 0.5] + 3.0
+    options = {"step": 1.9, "batch_size": 1, "fit_intercept": True, "square_norm": 1.0}
+    coef, intercept, _ = stream_sgm(Z, y, **options)
+    w, b = np.zeros(3), np.mean(y)
+    for z, target in zip(Z, y, strict=True):
+        rate = 1.9 / 2 / max(z @ z, 1.0)
+        move = rate * (target - z @ w - b)
+        w, b = w + move * z, b + move
+    np.testing.assert_allclose([*coef, intercept], [*w, b], rtol=1e-9)
+    assert abs(b - 3.0) < 0.1

@@ -291,7 +291,7 @@ def run_projected_steps(
     order: Any,
     batch_size: int,
     rates: Any,
-    drift: float,
+    drifts: Any,
     penalties: Any,
     numbers: Any,
     point: Any,
@@ -310,8 +310,8 @@ def run_projected_steps(
         The rows, in the order in which they are visited.
     rates : array of shape (n_steps,)
         Length of each step.
-    drift : float
-        Length of the steps of the intercept; 0 without one.
+    drifts : array of shape (n_steps,)
+        Length of each step of the intercept; 0 without one.
     penalties : array of shape (r,) or (0,)
         Penalty of each coefficient, ``penalties[k] / 2`` times its square; empty for
         none.
@@ -336,7 +336,7 @@ def run_projected_steps(
             _dual_point_of(kind, Z, Y, i, numbers, point, a)
             if position == last - 1:
                 _shrink(point, rates[t], penalties)
-            _add_step(Z, i, a, share * rates[t], share * drift, target)
+            _add_step(Z, i, a, share * rates[t], share * drifts[t], target)
         if batch_size > 1:
             _take_step(point, move)
         for j in range(total.shape[0]):

@@ -168,6 +168,8 @@ class SGMSearch:
         Rows per step.
     penalties : ndarray of shape (r,) or (0,)
         Penalty of each coefficient; empty for none.
+    square_norm : float or None
+        Square of the feature of the intercept; None: the bound of each step.
     point : ndarray of shape (d, r + 1)
         Coefficients and intercept of each output; changed in place.
     totals : ndarray of shape (2, d, r + 1) or (2, 0, 0)
@@ -184,8 +186,12 @@ class SGMSearch:
         batch_size: int,
         average: bool,
         penalty_weights: ArrayLike | None = None,
+        square_norm: float | None = None,
     ) -> None:
         self.problem = problem
+        self.square_norm = square_norm
+        if square_norm is not None:
+            check_positive("square_norm", square_norm)
         rank = problem.design.shape[1]
         self.step = check_positive("step", step)
         self.batch_size = check_integer("batch_size", batch_size)
@@ -207,15 +213,29 @@ class SGMSearch:
         most = 1.0 / max(float(self.penalties.max(initial=0.0)), 1e-300)
         return np.minimum(self.step * self._flatness / safe, most)
 
-    def run(self, Z: NDArray, order: NDArray, rates: NDArray) -> None:
-        """Take a step of each of `rates` on each batch of `order`."""
+    def drifts(self, square_norms: NDArray) -> NDArray:
+        """Return step lengths of the intercept for rows of at most these squared norms.
+
+        It has one feature in all steps: where that of each step is another, steps that
+        are stable one by one diverge together.
+        """
+        own = square_norms if self.square_norm is None else self.square_norm
+        share = np.divide(
+            own, square_norms, out=np.ones_like(square_norms), where=square_norms > 0
+        )
+        return self._drift * share
+
+    def run(self, Z: NDArray, order: NDArray, square_norms: NDArray) -> None:
+        """Take a step on each batch of `order`, of rows of at most these norms."""
         p = self.problem
+        rates = self.rates(square_norms)
+        drifts = self.drifts(square_norms)
         move = np.zeros_like(self.point)
         for first, last in self._parts(len(rates)):
             rows = order[first * self.batch_size : last * self.batch_size]
             run_projected_steps(
                 p.kind, Z, p.targets, rows, self.batch_size, rates[first:last],
-                self._drift, self.penalties, p.numbers, self.point, move,
+                drifts[first:last], self.penalties, p.numbers, self.point, move,
                 self.totals[0],
             )  # fmt: skip
             self.n_steps += last - first
@@ -240,7 +260,7 @@ class SGMSearch:
             count = min(stop - self.n_steps, self._longest)
             order = rows.take(self.n_steps * batch, count * batch)
             bounds = np.broadcast_to(square_norms, len(Z))
-            self.run(Z, order, self.rates(self.largest(bounds, order)))
+            self.run(Z, order, self.largest(bounds, order))
         return Iterate(stop, *self.answer())
 
     def largest(self, values: NDArray, order: NDArray) -> NDArray:
@@ -480,7 +500,7 @@ def sgm_iterates(
     design = as_design(Z)
     stops = _stops(checkpoints)
     problem = stochastic_problem(design, Y, loss, alpha, sample_weight, fit_intercept)
-    search = SGMSearch(problem, step, batch_size, average, penalty_weights)
+    search = SGMSearch(problem, step, batch_size, average, penalty_weights, square_norm)
     weights = None if sample_weight is None else problem.weights
     rows = RowStream(random_generator(rng), weights, design.shape[0])
     features = np.ascontiguousarray(design.collect())
@@ -499,7 +519,7 @@ def _square_bounds(
     """Return bounds of the squared norms of all rows that can be drawn, or of each."""
     squares = squared_norms(Z)
     if square_norm is not None:
-        return np.maximum(squares, check_positive("square_norm", square_norm))
+        return np.maximum(squares, square_norm)
     return (squares if weights is None else squares[weights > 0]).max()
 
 
@@ -593,7 +613,7 @@ def stream_sgm(
     design = as_design(Z)
     Z = np.ascontiguousarray(design.collect())
     problem = stochastic_problem(design, Y, loss, alpha, sample_weight, fit_intercept)
-    search = SGMSearch(problem, step, batch_size, average, penalty_weights)
+    search = SGMSearch(problem, step, batch_size, average, penalty_weights, square_norm)
     before = 0.0
     if state is not None:
         _check_state(state, search)
@@ -610,9 +630,9 @@ def stream_sgm(
             largest = np.maximum.accumulate(np.maximum(largest, before))
             before = float(largest[-1])
         else:
-            before = check_positive("square_norm", square_norm)
+            before = square_norm
             largest = np.maximum(largest, before)
-        search.run(Z, order, search.rates(largest))
+        search.run(Z, order, largest)
     after = StreamState(search.point, search.totals, search.n_steps, before)
     return *search.answer(), after
 

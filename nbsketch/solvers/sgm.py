@@ -623,7 +623,11 @@ def stream_sgm(
         search.n_steps = state.n_steps
     order = np.arange(len(Z))
     if sample_weight is not None:
-        order = np.repeat(order, _visits(problem.weights, random_generator(rng)))
+        # Rounded at random, with the weights as means.
+        visits = np.floor(problem.weights)
+        rest = problem.weights - visits
+        visits += random_generator(rng).random(len(Z)) < rest
+        order = np.repeat(order, visits.astype(np.int64))
     if order.size:
         largest = search.largest(squared_norms(Z), order)
         if square_norm is None:
@@ -635,12 +639,6 @@ def stream_sgm(
         search.run(Z, order, largest)
     after = StreamState(search.point, search.totals, search.n_steps, before)
     return *search.answer(), after
-
-
-def _visits(weights: NDArray, rng: np.random.Generator) -> NDArray:
-    """Round weights to integers at random, with the weights as means."""
-    least = np.floor(weights)
-    return (least + (rng.random(len(weights)) < weights - least)).astype(np.int64)
 
 
 def _check_state(state: StreamState, search: SGMSearch) -> None:

@@ -219,7 +219,8 @@ class Descents(NamedTuple):
         It is abandoned if it is not the lower one after a short search.
         """
         brief = _EVIDENCE._replace(iterations=SHORT.iterations)
-        second = self._by_evidence(drawn, _shorter(start), brief)
+        shorter = np.append(start[:-1] + _SHORTER, start[-1])
+        second = self._by_evidence(drawn, shorter, brief)
         if second.value >= first.value:
             return first
         second.run(_EVIDENCE.iterations - brief.iterations, self.budget)
@@ -227,7 +228,3 @@ class Descents(NamedTuple):
 
     def _exact(self, drawn: NDArray) -> ExactCriterion:
         return ExactCriterion(self.rows.take(drawn, 1), self.family)
-
-
-def _shorter(point: NDArray) -> NDArray:
-    return np.append(point[:-1] + _SHORTER, point[-1])

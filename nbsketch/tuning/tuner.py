@@ -297,13 +297,16 @@ class ScaleSearch(NamedTuple):
         errors = {}
         scores = {}
         for name, (scaler, start) in pool.items():
-            sample = replace(rows, scaler=scaler).take(drawn, landmarks)
+            scaled = replace(rows, scaler=scaler)
+            sample = scaled.take(drawn, landmarks)
             starts = _without_rare(sample, self.family, start)
             settled = [settle(sample, self.family, s, NEAR) for s in (*starts, start)]
             errors[name], point = min(settled, key=lambda pair: pair[0])
             pool[name] = Selection(scaler, point)
             if rows.is_noisy and rows.has_blocks:
-                errors[name] = self._on_blocks(replace(rows, scaler=scaler), point)
+                # On small blocks, whose error is that of all rows.
+                args = scaled.training(self.rng), self.family, point, self.rng
+                errors[name] = left_out_error(*args)
             # Akaike's correction for the noise that each length scale fits.
             most = len(point) if rows.labels is None else _DIRECTIONS
             n_varying = np.isfinite(scaler.width).sum()
@@ -334,10 +337,6 @@ class ScaleSearch(NamedTuple):
             point = longer
         moved = start[:-1] + share * (point - start)[:-1]
         return Selection(scaler, np.append(moved, start[-1]))
-
-    def _on_blocks(self, rows: Rows, point: NDArray) -> float:
-        """Return the left-out error on small blocks, which is that of all rows."""
-        return left_out_error(rows.training(self.rng), self.family, point, self.rng)
 
 
 def _without_rare(sample: Sample, family: int, point: NDArray) -> list[NDArray]:

@@ -98,10 +98,10 @@ _STEPS = 60
 _SHARE = 0.05
 
 
-def sampled_rows(weights: NDArray) -> NDArray:
-    """Return some rows of positive weight, ascending, on which to measure rounding."""
+def sampled_rows(weights: NDArray, most: int) -> NDArray:
+    """Return some rows of positive weight, ascending."""
     rows = np.flatnonzero(weights > 0)
-    count = min(len(rows), _SAMPLED_ERRORS)
+    count = min(len(rows), most)
     return np.sort(np.random.default_rng(0).choice(rows, count, replace=False))
 
 
@@ -200,7 +200,7 @@ class KernelSystem(ColumnSystem):
         self.shape = self.Y.shape
         self.right = self.Y
         self._kept = (self.weights > 0)[:, None]
-        self._sampled = sampled_rows(self.weights)
+        self._sampled = sampled_rows(self.weights, _SAMPLED_ERRORS)
         weights = self.weights[:, None]
         self._inverse = np.divide(
             1, weights, out=np.zeros_like(weights), where=self._kept
@@ -238,7 +238,9 @@ class KernelSystem(ColumnSystem):
         noise = self._rounding(np.float64) * np.linalg.norm(A, axis=0)
         if self.K.dtype != np.float64:
             values = (product - self._shifted(A))[self._sampled]
-            noise += self._error_norm(values - self.K.exact(self._sampled, A))
+            errors = values - self.K.exact(self._sampled, A)
+            square = self.weights[self._sampled] @ np.square(errors)
+            noise += _SAFETY * np.sqrt(square * (self.n / len(errors)))
         return self._gaps(A, product, noise)
 
     def _gaps(self, A: NDArray, product: NDArray, noise: NDArray) -> ColumnGaps:
@@ -265,11 +267,6 @@ class KernelSystem(ColumnSystem):
 
     def _square(self, R: NDArray) -> NDArray:
         return self.weights @ np.square(R)
-
-    def _error_norm(self, errors: NDArray) -> NDArray:
-        """Return the weighted norms of errors of K A that some rows have."""
-        square = self.weights[self._sampled] @ np.square(errors)
-        return _SAFETY * np.sqrt(square * (self.n / len(errors)))
 
     def _rounding(self, dtype: Any) -> float:
         """Return the norm of K A - exact for A of norm 1, from independent errors."""
@@ -479,7 +476,7 @@ class SketchedSystem(ColumnSystem):
         mean = float(np.trace(self.core)) / self.s
         shift = self.n * float(self.alphas.min(initial=np.inf))
         self.delta = nugget(shift, mean)
-        self._sampled = sampled_rows(self.weights)
+        self._sampled = sampled_rows(self.weights, _SAMPLED_ERRORS)
         # The largest k(x, x), about, for E[S^T S] = I.
         self._largest = float(np.diagonal(self.core).max(initial=0)) * self.s / self.n
         rows = self.weights
@@ -491,18 +488,17 @@ class SketchedSystem(ColumnSystem):
         self.factors = self._preconditioner(rows)
 
     def _preconditioner(self, weights: NDArray) -> SketchPreconditioner:
-        rows = np.flatnonzero(weights)
-        count = min(len(rows), _SAMPLED * self.s, int(_SAMPLED_WORK * self.n / self.s))
-        if count < _LEAST_SAMPLED * self.s:
+        most = min(_SAMPLED * self.s, int(_SAMPLED_WORK * self.n / self.s))
+        drawn = sampled_rows(weights, most)
+        if len(drawn) < _LEAST_SAMPLED * self.s:
             unit = self.columns.unit() * float(self.fit_intercept)
             least = float(weights[self.columns.active].min())
             share = min(1.0, least / self.columns.squared_norm())
             return FalkonPreconditioner(self.core, self.n, self.delta, unit, share)
         # The sample changes the number of passes alone.
-        drawn = np.sort(np.random.default_rng(0).choice(rows, count, replace=False))
         return SamplePreconditioner(
             self.core, self.delta, self.columns.take(drawn), weights[drawn],
-            count / self.n, self.fit_intercept,
+            len(drawn) / self.n, self.fit_intercept,
         )  # fmt: skip
 
     def product(self, V: NDArray, columns: NDArray | slice) -> NDArray:

@@ -230,25 +230,21 @@ class NewtonSearch(CertifiedSearch[NewtonProblem]):
                 return direction_of_entries(
                     active.problem, active.inside, rho, curvature, gram.pivot
                 )
-        gram.move(active.problem, active.rows, active.inside)
-        try:
-            return gram.direction(rho, curvature)
-        except np.linalg.LinAlgError:  # updates have drifted, or alpha is tiny
-            return self._exact_direction(rho, curvature)
-
-    def _exact_direction(self, rho: NDArray, curvature: float) -> NDArray:
-        """Return the direction from rows instead of updates, or from eigenvalues."""
-        active = self.active
-        gram = self.gram
+        with suppress(np.linalg.LinAlgError):
+            return self._direction_of_grams(rho, curvature)
+        # Updates have drifted, or alpha is tiny: from rows, or from eigenvalues.
         gram.sharpen()
         if self.problem.is_single:
             part = active.problem.take(np.flatnonzero(active.inside[0]))
             return gram.orthogonal_direction(part, rho, curvature)
-        gram.move(active.problem, active.rows, active.inside)
-        try:
-            return gram.direction(rho, curvature)
-        except np.linalg.LinAlgError:
-            return gram.clipped_direction(rho, curvature)
+        with suppress(np.linalg.LinAlgError):
+            return self._direction_of_grams(rho, curvature)
+        return gram.clipped_direction(rho, curvature)
+
+    def _direction_of_grams(self, rho: NDArray, curvature: float) -> NDArray:
+        active = self.active
+        self.gram.move(active.problem, active.rows, active.inside)
+        return self.gram.direction(rho, curvature)
 
     def _advance(self, direction: NDArray, slope: float) -> bool:
         p = self.problem

@@ -92,7 +92,7 @@ def change(name, array, value, index=0):
         ("precomputed", "fitted.landmarks_", -1, "`landmarks` must be in [0, 39]"),
         ("classifier", "fitted.classes_", 7, "`classes_` must be"),
         ("structured", "fitted._output_weights.indices", 99, "indices in"),
-        ("structured", "fitted._whitening.chosen", 99, "rows of the sketch"),
+        ("structured", "fitted._whitening.chosen", 99, "chosen` must be in [0, "),
         ("structured, precomputed", "fitted.candidates_", 5, "indices in order"),
     ],
 )

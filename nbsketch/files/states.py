@@ -34,7 +34,12 @@ from nbsketch._report.fields import (
     optional,
     plain,
 )
-from nbsketch._report.validation import check_array_of, check_integer, check_rows
+from nbsketch._report.validation import (
+    check_array_of,
+    check_indices,
+    check_integer,
+    check_rows,
+)
 from nbsketch.kernels import Kernel, PrecomputedKernel, as_kernel, check_bandwidth
 from nbsketch.losses import as_loss
 from nbsketch.outputs import check_levels
@@ -251,8 +256,7 @@ def _whitening(name: str, value: Any, scope: Scope) -> None:
         scope.bind(name, "t", lengths["output_m"])
         return
     of("PivotedCholesky", {"t": lambda factor: factor.rank})(name, value, scope)
-    if not 0 <= value.chosen.min() <= value.chosen.max() < lengths["output_s"]:
-        raise ValueError(f"`{name}` must have rows of the sketch, got others")
+    check_indices(f"{name}.chosen", value.chosen, lengths["output_s"])
 
 
 def _partners(name: str, value: Any, scope: Scope) -> None:

@@ -24,7 +24,6 @@ from nbsketch._report.progress import is_stopped, report, solver_callback
 from nbsketch._report.validation import check_choice
 from nbsketch.fitting.plan import Plan, SolveOptions, iterative_size
 from nbsketch.fitting.sketched import TuningTarget
-from nbsketch.kernels import weighted_median
 from nbsketch.rows.inputs import TrainingRows
 from nbsketch.rows.outliers import inliers, medians, noise_scale
 from nbsketch.solvers import ridge, stochastic
@@ -286,9 +285,7 @@ class Objective(ABC):
 
     def _centered(self) -> NDArray:
         """Return the targets minus their weighted medians."""
-        if self.weights is None:
-            return self.targets - np.median(self.targets, axis=0)
-        return self.targets - [weighted_median(y, self.weights) for y in self.targets.T]
+        return self.targets - medians(self.targets, self.weights)
 
     @property
     def _weighting(self) -> dict[str, Any]:

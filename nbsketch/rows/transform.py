@@ -18,6 +18,7 @@ from nbsketch._machine.memory import fits
 from nbsketch._report.validation import (
     check_array_of,
     check_choice,
+    check_indices,
     check_integer,
     check_matrix,
     random_generator,
@@ -92,8 +93,7 @@ class InputScaler:
         q = check_integer("n_features", self.n_features)
         for name in ("plain", "ranked"):
             index = check_array_of(name, getattr(self, name), "i", 1)
-            if index.size and not 0 <= index.min() <= index.max() < q:
-                raise ValueError(f"`{name}` must be in [0, {q - 1}], got {index}")
+            check_indices(name, index, q)
         p = len(self.plain) + len(self.ranked)
         for name, ndim, size in (
             ("center", 1, p),

@@ -3,12 +3,14 @@
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.linear_model import LinearRegression
 
 from nbsketch import (
     JointQuantileRegressor,
     SketchedKernelClassifier,
     SketchedKernelRegressor,
     SpectralFilterRegressor,
+    TabularKernelRegressor,
 )
 from nbsketch.solvers import solve_scalar
 
@@ -112,3 +114,25 @@ def test_powers_of_two_of_the_columns_change_no_digits(loss, exponent):
     expected = model.fit(X, y)._decision(X)
     found = model.fit(2.0**exponent * X, y)._decision(2.0**exponent * X)
     assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize("loss", ["poisson", "gamma"])
+@pytest.mark.parametrize("unit", [1e9, 1e-14, 1e-40])
+def test_tables_do_not_depend_on_the_unit_of_rates(loss, unit):
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(300, 2))
+    y = np.exp(0.5 * X[:, 0]) * rng.gamma(2.0, 0.5, 300)
+    y = np.floor(3 * y) / 3 if loss == "poisson" else y
+    model = TabularKernelRegressor(
+        loss=loss, partners=[LinearRegression()], random_state=0
+    )
+    expected = model.fit(X, y).predict(X), model.predict_interval(X, 0.8)
+    assert expected[0].mean() == pytest.approx(y.mean(), rel=0.02)
+    error = model.loo_error_
+    model.fit(X, y * unit)
+    for value, other in zip(
+        (model.predict(X), model.predict_interval(X, 0.8)), expected, strict=True
+    ):
+        assert_allclose(value / unit, other, rtol=1e-6, atol=1e-6)
+    power = 1 if loss == "poisson" else 0
+    assert model.loo_error_ == pytest.approx(error * unit**power, rel=1e-9)

@@ -8,7 +8,13 @@ from numpy.typing import NDArray
 
 from nbsketch._machine.blas import one_thread
 from nbsketch._report.progress import is_asked, is_watched, report, seconds_left
-from nbsketch.losses import EpsilonInsensitiveLoss, Loss, PinballLoss, SquareLoss
+from nbsketch.losses import (
+    EpsilonInsensitiveLoss,
+    LogLinkLoss,
+    Loss,
+    PinballLoss,
+    SquareLoss,
+)
 from nbsketch.rows.transform import fit_scaler
 from nbsketch.solvers.left_out import OrderEffect
 from nbsketch.tabular.machine import Machine, stack_weights
@@ -78,9 +84,11 @@ class LeftOutRows(NamedTuple):
     order : OrderEffect or None
         Errors of leaving blocks of rows out. None: blocks were left out in the fit.
     work : WorkingLoss
-        The loss at the targets of `drawn`.
+        The loss at the targets of `drawn`, in their unit.
     suspects : Suspects
         Rows that look like gross errors.
+    unit : float
+        Unit of the targets of `work`: see `unit_of`.
     """
 
     drawn: NDArray
@@ -90,11 +98,12 @@ class LeftOutRows(NamedTuple):
     order: OrderEffect | None
     work: WorkingLoss
     suspects: Suspects = Suspects(np.empty(0, dtype=np.intp))
+    unit: float = 1.0
 
     @property
     def scores(self) -> NDArray:
         """Left-out scores, (m, d)."""
-        return self.work.targets - self.residual
+        return self.work.targets - self.residual + np.log(self.unit)
 
 
 def fit_machine(
@@ -115,8 +124,9 @@ def fit_machine(
         every = kept = np.arange(len(data.Y))
         suspects = Suspects(every[:0])
         scaler = fit_scaler(data.rows, "both", rng, weights=data.weights)
+        unit = unit_of(loss, data)
         if loss is not None:
-            data = data._replace(Y=loss.link(data.Y))
+            data = data._replace(Y=loss.link(data.Y / unit))
         if robust and len(kept) >= _LEAST_ROWS:
             rows = replace(data.tuned_rows(scaler), Y=data.Y)
             suspects = _gross_errors(rows, loss, rng)
@@ -137,7 +147,16 @@ def fit_machine(
             data.tuned_rows(scaler), data.Y, targets, loss, rng, budget
         )
     drawn = kept[left_out.drawn]
-    return machine, left_out._replace(drawn=drawn, kept=kept, suspects=suspects)
+    left_out = left_out._replace(drawn=drawn, kept=kept, suspects=suspects, unit=unit)
+    return machine.shifted(np.log(unit)), left_out
+
+
+def unit_of(loss: Loss | None, data: Training) -> float:
+    """Return the mean of the targets of a loss of means, which keeps their digits."""
+    if not isinstance(loss, LogLinkLoss):
+        return 1.0
+    loss.link(data.Y)  # names targets that are out of range
+    return float(np.average(data.Y, axis=0, weights=data.weights)[0])
 
 
 def _gross_errors(rows: Rows, loss: Loss | None, rng: np.random.Generator) -> Suspects:

@@ -14,7 +14,8 @@ The pull toward equal weights, rho = 0.05, is relative to the error (equal weigh
 of the error, up to 1.76).
 """
 
-from typing import Annotated
+from dataclasses import replace
+from typing import Annotated, Self
 
 import numpy as np
 import scipy.optimize
@@ -125,6 +126,11 @@ class Machine:
                 if weight > 0:
                     out += weight * member.predict(points)
         return self.clipped(self.center + self.spread * out)
+
+    def shifted(self, shift: float) -> Self:
+        """Return the machine with predictions that are larger by a constant."""
+        names = "center", "y_low", "y_high"
+        return replace(self, **{name: getattr(self, name) + shift for name in names})
 
     def clipped(self, values: NDArray) -> NDArray:
         """Return values (n, d) within the limits of predictions."""

@@ -26,7 +26,7 @@ from nbsketch.tabular.fit import SQUARE, LeftOutRows
 from nbsketch.tabular.machine import stack_weights
 from nbsketch.tabular.noise import Suspects, errors_beside, fit_noise
 from nbsketch.tabular.problem import Points
-from nbsketch.tabular.working import WorkingLoss, losses_of, stacked
+from nbsketch.tabular.working import losses_of, stacked
 from nbsketch.tuning.rows import Training, at_rows
 
 
@@ -181,7 +181,7 @@ class TabularKernelRegressor(
             kept = np.isfinite(residual).all(axis=1)
             errors = at[kept], residual[kept], at_rows(weights, kept)
             self.noise_ = fit_noise(machine.scales, *errors, rng)
-            error = self._expected_error(Y[kept], *errors)
+            error = self._expected_error(Y[kept], *errors, left_out.unit)
             self.loo_error_ = float(error[0]) if self._single else error
             if len(left_out.suspects.rows) or self.loss_ != SQUARE:
                 return left_out.suspects
@@ -189,7 +189,12 @@ class TabularKernelRegressor(
         return suspects._replace(rows=drawn[suspects.rows])
 
     def _expected_error(
-        self, Y: NDArray, at: NDArray, residual: NDArray, weights: NDArray | None
+        self,
+        Y: NDArray,
+        at: NDArray,
+        residual: NDArray,
+        weights: NDArray | None,
+        unit: float,
     ) -> NDArray:
         """Return the error (d,), or the mean loss, of left-out residuals (m, d)."""
         loss = self.loss_
@@ -199,10 +204,12 @@ class TabularKernelRegressor(
             shift = self.noise_.quantiles(np.array([loss.quantile]))
             residual = residual - self.noise_.sigma(at) * shift
         scores = Y - residual
+        factor = 1.0
         if isinstance(loss, LogLinkLoss):
-            Y = loss.link(Y)
-            scores = np.log(scores)
-        losses = losses_of(loss, Y, scores)
+            Y = loss.link(Y / unit)
+            scores = np.log(scores / unit)
+            factor = unit ** (2 - loss.power)
+        losses = factor * losses_of(loss, Y, scores)
         return np.full(residual.shape[1], np.average(losses, weights=weights))
 
     @rowwise(table_by_row)
@@ -303,7 +310,7 @@ class TabularKernelRegressor(
         machine = self.machine_
         if self.loss_ != SQUARE:
             scores = [left_out.scores, *map(self._scores, values)]
-            return self._stack_scores(left_out.work, Y, np.stack(scores))
+            return self._stack_scores(left_out, Y, np.stack(scores))
         if not values:
             return left_out.residual
         errors = [Y - machine.clipped(part) for part in values]
@@ -312,9 +319,13 @@ class TabularKernelRegressor(
         self.partner_weights_ = stack[1:]
         return np.einsum("k,kmd->md", stack, residuals)
 
-    def _stack_scores(self, work: WorkingLoss, Y: NDArray, scores: NDArray) -> NDArray:
+    def _stack_scores(
+        self, left_out: LeftOutRows, Y: NDArray, scores: NDArray
+    ) -> NDArray:
         """Return the residuals of a stack of left-out scores (k, m, d) for the loss."""
-        stack = stacked(work, scores) if len(scores) > 1 else np.ones(1)
+        stack = np.ones(1)
+        if len(scores) > 1:
+            stack = stacked(left_out.work, scores - np.log(left_out.unit))
         self.partner_weights_ = stack[1:]
         return Y - self.loss_.mean(np.einsum("k,kmd->md", stack, scores))
 

@@ -27,11 +27,12 @@ from nbsketch.fitting.lost_columns import warn_of_lost_columns
 from nbsketch.rows.inputs import (
     checked_rows,
     held_rows,
+    is_dask,
     model_dtype,
+    partitioned_rows,
     row_by_row,
     rowwise,
     set_input_tags,
-    training_rows,
 )
 from nbsketch.solvers.design import ArrayDesign
 from nbsketch.solvers.scratch import rows_per_block
@@ -66,6 +67,12 @@ class KernelFeatures(
     @abstractmethod
     def _fit(self, X: Any, y: Any) -> Any:
         """Fit to rows and targets that are not checked yet."""
+
+    def _training_rows(self, X: Any, y: Any) -> Any:
+        """Return X checked, and y; targets of Dask are computed with X if used."""
+        if sketched.is_auto(self.bandwidth) and is_dask(X) and is_dask(y):
+            return partitioned_rows(self, X, reset=True, y=y)
+        return checked_rows(self, X, reset=True), y
 
     def _learn_inputs(
         self, X: Any, y: Any, size: int, rng: np.random.Generator
@@ -175,7 +182,7 @@ class SketchedFeatures(KernelFeatures):
         return design.Z if is_own else self.transform(X)
 
     def _fit(self, X: Any, y: Any, keep: bool | None = False) -> Any:
-        X, y = training_rows(self, X, y, uses_targets=sketched.is_auto(self.bandwidth))
+        X, y = self._training_rows(X, y)
         rngs = validation.random_generator(self.random_state).spawn(2)
         recipe = features_recipe(self.sketch, self.size, X.shape[0])
         X = held_rows(X, recipe)
@@ -272,7 +279,7 @@ class RandomFourierFeatures(KernelFeatures):
     size: int = 100
 
     def _fit(self, X: Any, y: Any) -> None:
-        X, y = training_rows(self, X, y, uses_targets=sketched.is_auto(self.bandwidth))
+        X, y = self._training_rows(X, y)
         X = held_rows(X)
         size = validation.check_integer("size", self.size, low=2)
         if size % 2:

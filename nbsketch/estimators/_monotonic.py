@@ -81,14 +81,14 @@ class Lines(NamedTuple):
         return self.rows[lines * self.knots + knot]
 
 
-def check_monotonic(model: Any, X: Any, single: bool) -> NDArray:
-    """Return the sign of each column; refuse what has no constraints."""
+def check_monotonic(model: Any, X: Any, single: bool) -> None:
+    """Refuse signs that are wrong, and what has no constraints."""
     if not isinstance(model.monotonic_cst, dict) and np.ndim(model.monotonic_cst) != 1:
         raise ValueError(
             "`monotonic_cst` must be a sequence of -1, 0 and 1, a dict by column name "
             f"or None, got {model.monotonic_cst!r}"
         )
-    signs = _check_monotonic_cst(model, model.monotonic_cst)
+    _check_monotonic_cst(model, model.monotonic_cst)
     in_memory = not (sp.issparse(X) or isinstance(X, PartitionedRows))
     is_square = getattr(model, "loss", "square") in ("square", SquareLoss())
     crossing = getattr(model, "non_crossing", None) == "constraint"
@@ -104,7 +104,6 @@ def check_monotonic(model: Any, X: Any, single: bool) -> NDArray:
         if not possible:
             got = f", got {getattr(model, name)!r}" if hasattr(model, name) else ""
             raise ValueError(f"`{name}` must be {expected} for `monotonic_cst`{got}")
-    return signs
 
 
 def planned(plan: Plan, objective: Objective) -> Plan:

@@ -109,13 +109,6 @@ def checked_rows(
     return rows
 
 
-def training_rows(estimator: Any, X: Any, y: Any, *, uses_targets: bool) -> Any:
-    """Return X checked for `fit`, and y; targets of Dask are computed with X."""
-    if uses_targets and is_dask(X) and is_dask(y):
-        return partitioned_rows(estimator, X, reset=True, y=y)
-    return checked_rows(estimator, X, reset=True), y
-
-
 def model_dtype(landmarks: Any) -> Any:
     """Return the dtype in which a fitted model computes: that of its landmarks.
 

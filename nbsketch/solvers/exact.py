@@ -89,12 +89,14 @@ def solve_exact(
     return coef, b, float(system.certify(A, product).objective.sum()) + unused
 
 
-def solve_positive(system: NDArray, sides: NDArray, alpha: float) -> NDArray:
-    """Return system^-1 sides by Cholesky decomposition; both are overwritten.
+def solve_shifted(
+    system: NDArray, sides: NDArray, shift: float, weights: NDArray, alpha: float
+) -> NDArray:
+    """Return (K + shift W^{-1})^{-1} sides; both are overwritten, all weights > 0.
 
-    The lower triangle of `system` is used, a Gram matrix to whose diagonal n times
-    `alpha` is added already.
+    The lower triangle of `system`, K, is used.
     """
+    system[np.diag_indices_from(system)] += shift / weights
     try:
         factor = scipy.linalg.cho_factor(
             system, lower=True, overwrite_a=True, check_finite=False
@@ -105,14 +107,6 @@ def solve_positive(system: NDArray, sides: NDArray, alpha: float) -> NDArray:
             f"not numerically positive definite: got {alpha:g}"
         ) from error
     return scipy.linalg.cho_solve(factor, sides, overwrite_b=True, check_finite=False)
-
-
-def solve_shifted(
-    system: NDArray, sides: NDArray, shift: float, weights: NDArray, alpha: float
-) -> NDArray:
-    """Return (K + shift W^{-1})^{-1} sides; both are overwritten, all weights > 0."""
-    system[np.diag_indices_from(system)] += shift / weights
-    return solve_positive(system, sides, alpha)
 
 
 def centered(solved: NDArray, ones: NDArray, fit_intercept: bool) -> NDArray:

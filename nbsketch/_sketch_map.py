@@ -13,7 +13,7 @@ import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
 from nbsketch._expansion import Expansion, project, projection
-from nbsketch._machine.memory import fits
+from nbsketch._machine.memory import fits, slices
 from nbsketch._report.progress import report_rows
 from nbsketch.gram import Product, SketchedColumns
 from nbsketch.kernels import Kernel, LinearKernel, PrecomputedKernel, as_kernel
@@ -102,8 +102,7 @@ class SketchMap:
         size, n_landmarks = self.weights.shape
         total = np.zeros((size, size))
         step = scratch.rows_per_block(size, total.dtype)
-        for start in range(0, n_landmarks, step):
-            part = slice(start, start + step)
+        for part in slices(n_landmarks, step):
             total += self(rows[part]) @ self.weights[:, part].T
         return total
 
@@ -114,8 +113,7 @@ class SketchMap:
             return X.map(values, B.shape[1]).collect()
         expansion = Expansion(self.product, B)
         out = np.empty((X.shape[0], B.shape[1]))
-        for start in range(0, X.shape[0], REPORTED_ROWS):  # lazy rows are copied
-            part = slice(start, start + REPORTED_ROWS)
+        for part in slices(X.shape[0], REPORTED_ROWS):  # lazy rows are copied
             out[part] = expansion(X[part])
         return out
 
@@ -123,8 +121,7 @@ class SketchMap:
         """Return S K U of shape (s, d) for the rows of X, in float64."""
         if isinstance(X, PartitionedRows):
             return X.partitions.total(_adjoint, self, rows=[U])[0]
-        starts = range(0, X.shape[0], _ADJOINT_ROWS)
-        parts = (slice(start, start + _ADJOINT_ROWS) for start in starts)
+        parts = slices(X.shape[0], _ADJOINT_ROWS)
         return sum(self(X[part]) @ U[part] for part in parts)
 
 

@@ -19,6 +19,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from nbsketch import kernels
 from nbsketch._expansion import expansion_of
+from nbsketch._machine.memory import slices
 from nbsketch._report import validation
 from nbsketch._sketch_map import features_recipe, sketched_design
 from nbsketch.files import SaveMixin
@@ -308,8 +309,7 @@ class RandomFourierFeatures(KernelFeatures):
         half = W.shape[1]
         Z = np.empty((n, 2 * half), dtype=W.dtype)
         length = rows_per_block(half, W.dtype)
-        for start in range(0, n, length):
-            block = slice(start, start + length)
+        for block in slices(n, length):
             phases = rows[block] @ W
             np.cos(phases, out=Z[block, :half])
             np.sin(phases, out=Z[block, half:])

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+from collections.abc import Iterator
 from ctypes import c_uint32, c_uint64
 from pathlib import Path
 from typing import ClassVar
@@ -33,6 +34,19 @@ _V2 = "memory.max", "memory.current", "inactive_file"
 _V1 = "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"
 
 _given: list[float | None] = [None]
+
+
+def slices(n: int, step: int) -> Iterator[slice]:
+    """Yield the slices of n rows that are in memory one at a time, of `step` rows.
+
+    Examples
+    --------
+    >>> from nbsketch._machine.memory import slices
+    >>> list(slices(5, 3))
+    [slice(0, 3, None), slice(3, 5, None)]
+    """
+    for start in range(0, n, step):
+        yield slice(start, min(start + step, n))
 
 
 def set_memory_limit(limit: float | str | None) -> None:

@@ -14,6 +14,7 @@ from sklearn.utils import Tags, _safe_indexing, check_array, get_tags, indexable
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
+from nbsketch._machine.memory import slices
 from nbsketch._quantiles import between_levels, conformal_quantile, uncrossed
 from nbsketch._report import validation
 from nbsketch.conformal._distinct import DistinctRows
@@ -672,8 +673,7 @@ class ConformalRegressor(RegressorScore, Calibrated):
         margin = self._scores(self.values_, self.targets_, coverage)
         out = np.empty((n, d, 2))
         step = max(1, _BLOCK // (m * d))
-        for start in range(0, n, step):
-            part = slice(start, start + step)
+        for part in slices(n, step):
             left_out = models.predict(_safe_indexing(X, part))
             rows = len(left_out)
             new = marks.at(part)

@@ -27,6 +27,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
 from nbsketch._expansion import project, projection
+from nbsketch._machine.memory import slices
 from nbsketch._sketch_map import SketchMap
 from nbsketch.losses import SquareLoss, as_loss
 from nbsketch.rows.inputs import TrainingRows, check_in_memory, is_pairwise, new_rows
@@ -168,8 +169,7 @@ def _blocks(
     """Yield places, features and k(x, x) - |z(x)|^2 of each block."""
     sketch_map = _map_of(model)
     step = rows_per_block(_ARRAYS * len(projection), projection.dtype)
-    for start in range(0, rows.shape[0], step):
-        part = slice(start, min(start + step, rows.shape[0]))
+    for part in slices(rows.shape[0], step):
         inputs = transform_rows(rows[part], model.scaler_, model.kernel_)
         Z = project(sketch_map(inputs), projection)
         unseen = np.maximum(model.kernel_.diag(inputs) - np.square(Z).sum(axis=1), 0.0)

@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from nbsketch._jit.threads import run_blocks
 from nbsketch._machine.blas import one_thread
+from nbsketch._machine.memory import slices
 from nbsketch._report.validation import as_csr, check_rows
 from nbsketch.gram import dense
 from nbsketch.gram.form import CompiledForm, KernelLike
@@ -78,7 +79,7 @@ def fold_by_tiles(
     values = max(1, TILE_BYTES // 8)
     height = max(1, min(n, _TILE_ROWS, values // min(weights.step, m or 1)))
     width = weights.step * max(1, values // height // weights.step)
-    blocks = [landmarks[first : first + width] for first in range(0, m, width)]
+    blocks = [landmarks[part] for part in slices(m, width)]
     narrow = height < _TILE_ROWS // 2
     form = kernel.compiled_form(X.shape[1])
     tiles = [_tile_of(kernel, form, block, X, narrow) for block in blocks]
@@ -167,8 +168,7 @@ class Product:
         form = self.kernel.compiled_form(X.shape[1])
         sparse = sp.issparse(X) or sp.issparse(self.landmarks)
         if form is not None and not (sparse or isinstance(X, np.ndarray)):
-            for start in range(0, X.shape[0], _LAZY_ROWS):
-                part = slice(start, start + _LAZY_ROWS)
+            for part in slices(X.shape[0], _LAZY_ROWS):
                 out[:, part] = self(X[part], dtype)
         elif form is not None and sparse and not hasattr(self.weights, "add_block"):
             fold_sparse(form, X, self.landmarks, self.weights, out)

@@ -11,6 +11,7 @@ from nbsketch._jit import sparse as jit
 from nbsketch._jit.gram import finish
 from nbsketch._jit.threads import run_tiles
 from nbsketch._machine.blas import one_thread
+from nbsketch._machine.memory import slices
 from nbsketch.gram.form import PROFILES, CompiledForm, numbers
 
 # Metrics that are functions of an inner product and two norms.
@@ -89,8 +90,7 @@ def fold_sparse(
 def _blocks(form: CompiledForm, landmarks: Any) -> Iterator[tuple[slice, _Landmarks]]:
     """Yield (landmarks, block) for all landmarks in order."""
     landmarks = sp.csr_array(landmarks)
-    for first in range(0, landmarks.shape[0], _BLOCK):
-        place = slice(first, min(first + _BLOCK, landmarks.shape[0]))
+    for place in slices(landmarks.shape[0], _BLOCK):
         yield place, _block(form, landmarks[place].astype(np.float64, copy=False))
 
 

@@ -18,6 +18,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from nbsketch._machine.memory import slices
 from nbsketch.rows.partitions import PartitionedRows
 
 # Targets are discrete if those of different rows of X agree more often.
@@ -181,9 +182,9 @@ def _dense_hashes(X: NDArray, units: NDArray) -> NDArray:
     out = np.empty(len(X), dtype=np.uint64)
     factors = _factors(X.shape[1])
     step = max(1, _BLOCK // X.shape[1])
-    for start in range(0, len(X), step):
-        bits = _mixed(_bits(_rounded(X[start : start + step], units)))
-        np.matmul(bits, factors, out=out[start : start + step])
+    for part in slices(len(X), step):
+        bits = _mixed(_bits(_rounded(X[part], units)))
+        np.matmul(bits, factors, out=out[part])
     return out
 
 
@@ -218,8 +219,8 @@ def _differ(X: Any, rows: NDArray, others: NDArray, units: NDArray) -> NDArray:
         return out
     pairs = np.flatnonzero(rows != others)
     step = max(1, _BLOCK // max(X.shape[1], 1))
-    for start in range(0, len(pairs), step):
-        part = pairs[start : start + step]
+    for block in slices(len(pairs), step):
+        part = pairs[block]
         one = X[rows[part]]
         two = X[others[part]]
         if sp.issparse(X):

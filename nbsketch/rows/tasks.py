@@ -88,7 +88,7 @@ def kept(tasks: Sequence[Any]) -> list[Any]:
 def tree_sum(tasks: Sequence[Any]) -> Any:
     """Return the task that adds tuples of arrays, always in the same order."""
     while len(tasks) > 1:
-        groups = [tasks[k : k + _FAN_IN] for k in range(0, len(tasks), _FAN_IN)]
+        groups = [tasks[part] for part in memory.slices(len(tasks), _FAN_IN)]
         tasks = [task(added, *group) for group in groups]
     return tasks[0]
 

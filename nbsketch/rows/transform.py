@@ -14,7 +14,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
-from nbsketch._machine.memory import fits
+from nbsketch._machine.memory import fits, slices
 from nbsketch._report.validation import (
     check_array_of,
     check_choice,
@@ -310,8 +310,7 @@ class LazyRows:
         return np.max([block.max(axis) for block in self._blocks()], axis=axis)
 
     def _blocks(self) -> Iterator[NDArray]:
-        starts = range(0, len(self), _BLOCK_ROWS)
-        return (self[start : start + _BLOCK_ROWS] for start in starts)
+        return (self[part] for part in slices(len(self), _BLOCK_ROWS))
 
 
 def choose_rows(X: Any, rows: NDArray) -> Any:
@@ -363,5 +362,5 @@ def check_domain(kernel: Kernel, name: str, rows: Any) -> None:
         check = partial(kernel.check_domain, name)
         tasks.computed(rows.partitions.map(check).blocks)
     else:
-        for first in range(0, len(rows), _BLOCK_ROWS):
-            kernel.check_domain(name, rows[first : first + _BLOCK_ROWS])
+        for part in slices(len(rows), _BLOCK_ROWS):
+            kernel.check_domain(name, rows[part])

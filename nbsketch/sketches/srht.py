@@ -14,6 +14,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from nbsketch._jit.transforms import add_hadamard
+from nbsketch._machine.memory import slices
 from nbsketch._report import validation
 from nbsketch._report.fields import choice, register, rules
 from nbsketch.sketches import _sketch
@@ -62,9 +63,9 @@ class Transform(ABC):
         columns = tile.T
         signs = self.signs.astype(tile.dtype)
         buffer = np.empty((min(_BATCH, len(columns)), len(tile)), dtype=tile.dtype)
-        for start in range(0, len(columns), _BATCH):
-            part = slice(start, min(start + _BATCH, len(columns)))
-            signed = np.multiply(columns[part], signs, out=buffer[: part.stop - start])
+        for part in slices(len(columns), _BATCH):
+            batch = columns[part]
+            signed = np.multiply(batch, signs, out=buffer[: len(batch)])
             out[:, part] += self._outputs(signed).T
 
     def _outputs(self, columns: NDArray) -> NDArray:
@@ -279,8 +280,7 @@ class TransformSketch(Sketch):
     def _apply_transposed(self, array: NDArray) -> NDArray:
         total = np.zeros((self.shape[1], *array.shape[1:]))
         step = max(1, _ENTRIES // self.shape[1])
-        for first in range(0, self.shape[0], step):
-            part = slice(first, first + step)
+        for part in slices(self.shape[0], step):
             total += self._fast.entries(part).T @ array[part]
         return (self.scale * (total.T * self.signs)).T
 

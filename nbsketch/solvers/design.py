@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from nbsketch._jit import products
+from nbsketch._machine.memory import slices
 from nbsketch._report.validation import check_matrix
 
 # Rows copied at a time where a product needs a scaled or gathered copy: stays in cache.
@@ -271,9 +272,8 @@ def _times(block: NDArray, W: NDArray) -> NDArray:
         return out
     if block.dtype == np.float64:
         return np.matmul(block, W, out=out)
-    for first in range(0, len(block), _CHUNK):
-        chunk = block[first : first + _CHUNK].astype(float)
-        np.matmul(chunk, W, out=out[first : first + _CHUNK])
+    for part in slices(len(block), _CHUNK):
+        np.matmul(block[part].astype(float), W, out=out[part])
     return out
 
 
@@ -327,6 +327,5 @@ def _add_gram(
 
 def _chunks(block: NDArray, chosen: NDArray | None) -> Iterator[tuple[slice, NDArray]]:
     count = len(block) if chosen is None else len(chosen)
-    for first in range(0, count, _CHUNK):
-        part = slice(first, min(first + _CHUNK, count))
+    for part in slices(count, _CHUNK):
         yield part, block[part] if chosen is None else block[chosen[part]]

@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nbsketch._machine.blas import eigh, graded_eigh
+from nbsketch._machine.memory import slices
 from nbsketch.solvers.design import ArrayDesign, Design
 from nbsketch.solvers.filters import Filter
 from nbsketch.solvers.spectrum import Spectrum, block_moments, chunks
@@ -114,7 +115,7 @@ def _sum_squares(
     """Return the sums of squared residuals over a block of rows."""
     total = np.zeros(gains.shape[1])
     size = max(1, _COLUMNS // Y.shape[1])
-    groups = [slice(k, k + size) for k in range(0, len(total), size)]
+    groups = list(slices(len(total), size))
     for part, Z in chunks(ArrayDesign._trusted(block)):
         Q = (Z - spectrum.z_mean) @ spectrum.vectors
         squares = np.square(Q) if left_out else Q

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from scipy.special import expit, kl_div
 
 from nbsketch._jit import losses as jit
+from nbsketch._machine.memory import slices
 from nbsketch.losses import ELQ, GammaLoss, LogisticLoss, Loss, PoissonLoss
 
 # Rows of one compiled call. Bounds of more rows, if they are equal, are stored once.
@@ -142,8 +143,7 @@ class RowLoss:
 
     def _blocks(self) -> Iterator[tuple[slice, NDArray, NDArray, float, float]]:
         """Yield blocks of rows with their numbers."""
-        for start in range(0, len(self.lo), _BLOCK):
-            rows = slice(start, start + _BLOCK)
+        for rows in slices(len(self.lo), _BLOCK):
             lo, hi = (np.ascontiguousarray(bound[rows]) for bound in (self.lo, self.hi))
             yield rows, lo, hi, self.gam, self.eps
 

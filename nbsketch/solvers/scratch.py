@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nbsketch._machine.memory import fits
+from nbsketch._machine.memory import fits, slices
 from nbsketch._report.progress import report_rows
 from nbsketch.solvers.design import Blocks, ChosenBlocks, Design
 
@@ -144,8 +144,7 @@ def by_index(
     rows: NDArray, step: int, at: Callable[[NDArray], NDArray]
 ) -> ChosenBlocks:
     """Yield rows as `Design._chosen` does, each block made for its rows alone."""
-    for first in range(0, len(rows), step):
-        part = slice(first, min(first + step, len(rows)))
+    for part in slices(len(rows), step):
         yield None, part, at(rows[part])
 
 

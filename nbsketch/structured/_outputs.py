@@ -23,7 +23,7 @@ from nbsketch._expansion import PivotedCholesky
 from nbsketch._jit.decoding import insert_best
 from nbsketch._jit.threads import run_slices
 from nbsketch._machine.blas import eigh
-from nbsketch._machine.memory import fits
+from nbsketch._machine.memory import fits, slices
 from nbsketch._report.progress import report
 from nbsketch._report.validation import (
     as_csr,
@@ -238,15 +238,14 @@ def keep_best(h: NDArray, candidates: Candidates, best: TopK) -> None:
     Scores are computed tile by tile. Each score is a sum in a fixed order, independent
     of the tile, so that equal candidates tie exactly.
     """
-    for start in range(0, len(h), _ROWS):
-        part = slice(start, start + _ROWS)
-        for first in range(0, len(candidates), _CANDIDATES):
-            subset = candidates.take(slice(first, first + _CANDIDATES))
+    for part in slices(len(h), _ROWS):
+        for chosen in slices(len(candidates), _CANDIDATES):
+            subset = candidates.take(chosen)
             products = _products(h[part], subset.features)
             kept = best.scores[part], best.indices[part]
             seconds = _SECONDS_PER_TILE * len(subset)
             n_tiles = -(-len(products) // _WIDTH)
-            args = products, subset.penalty, first, *kept, _WIDTH
+            args = products, subset.penalty, chosen.start, *kept, _WIDTH
             run_slices(insert_best, n_tiles, seconds, *args)
 
 

@@ -34,6 +34,7 @@ import scipy.special
 from numpy.typing import NDArray
 from scipy.stats import rankdata
 
+from nbsketch._machine.memory import slices
 from nbsketch.rows.transform import InputScaler
 from nbsketch.tuning.descent import Budget
 from nbsketch.tuning.rows import Rows
@@ -91,8 +92,7 @@ def rank_basis(X: NDArray, count: int) -> NDArray:
     """
     m, q = X.shape
     basis = np.empty((count, q, m), dtype=np.float32)
-    for first in range(0, q, _BLOCK):
-        part = slice(first, min(first + _BLOCK, q))
+    for part in slices(q, _BLOCK):
         ranks = (rankdata(X[:, part].T, axis=1) - 0.5) / m  # in (0, 1)
         _orthonormal_cosines(ranks.astype(np.float32), basis[:, part])
     return basis

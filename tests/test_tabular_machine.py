@@ -15,7 +15,7 @@ from tables import small_leaves
 from nbsketch._machine import blas
 from nbsketch.gram import evaluate
 from nbsketch.rows.transform import fit_scaler
-from nbsketch.tabular import fit
+from nbsketch.tabular import fit, scales
 from nbsketch.tabular.fit import fit_machine
 from nbsketch.tabular.leaves import fit_leaf, pooled_error
 from nbsketch.tabular.machine import stack_weights
@@ -219,6 +219,30 @@ def test_penalty_of_least_error(family, tau):
     pairs = [(evaluate(scales.form, rows[i], rows[i]), data.take(i)) for i in halves]
     grid = {t: pooled_error(pairs, t) for t in np.logspace(-6, 1, 15)}
     assert pooled_error(pairs, ladder.tau) <= min(grid.values()) * 1.01
+
+
+@pytest.mark.parametrize("bad", [[], [0, 2], [1, 2], [2], [3, 4], [4, 5]])
+def test_large_tables_take_the_best_of_some_searches(bad, monkeypatch):
+    """Two on a part of the rows, one of all rows; three for the rough kernel."""
+    monkeypatch.setattr(scales, "_LARGE", 1500)
+    monkeypatch.setattr(scales, "_SAMPLE", 500)
+    calls = []
+
+    def learn(data, family, *options):
+        point = scales_learn(data, family, *options)
+        calls.append((len(data.Y), family))
+        return point + 4 * (len(calls) - 1 in bad)  # widths of a fiftieth
+
+    scales_learn = scales.learn
+    monkeypatch.setattr(scales, "learn", learn)
+    rows, Y = some_rows(1600)
+    rng = np.random.default_rng(0)
+    tuned = Training(rows, Y).tuned_rows(fit_scaler(rows, "both", rng))
+    budget = descent.Budget(1000, np.inf, None)
+    _, found = scales.learn_scales(tuned, rng, budget)
+    smooth, rough = (scales.FAMILIES[name] for name in (scales.SMOOTH, scales.ROUGH))
+    assert calls == [(500, smooth)] * 2 + [(1600, smooth)] + [(1600, rough)] * 3
+    assert all(one.inverse.max() < 10 for one in found)
 
 
 @families

@@ -13,8 +13,9 @@ from threadpoolctl import threadpool_info, threadpool_limits
 
 import nbsketch
 from nbsketch import TabularKernelClassifier, TabularKernelRegressor
+from nbsketch.tabular import boosting as boosted_trees
 from nbsketch.tabular import partners
-from nbsketch.tabular.boosting import BoostedTrees, boosting
+from nbsketch.tabular.boosting import BoostedTrees, affordable_folds, boosting
 from nbsketch.tabular.partners import fit_partner, folds_of, pool_weights, pooled
 from nbsketch.tuning.rows import Training
 
@@ -252,14 +253,45 @@ def test_a_partner_that_is_not_worth_its_time_has_no_fits(rng):
 def test_estimators_of_auto():
     none = np.bincount([])
     names = [
-        [type(one).__name__ for one in boosting((n, 5), counts, 0)]
+        [type(one).__name__ for one in boosting(n, counts, 0)]
         for n, counts in (
-            (1500, none), (1501, none), (10**7, none),
+            (1500, none), (1501, none),
             (100, np.array([90, 10])), (100, np.array([91, 9])),
         )
     ]  # fmt: skip
     boosted = "HistGradientBoosting"
-    assert names == [[], [f"{boosted}Regressor"], [], [f"{boosted}Classifier"], []]
+    assert names == [[], [f"{boosted}Regressor"], [f"{boosted}Classifier"], []]
+
+
+@pytest.mark.parametrize(
+    ("numbers", "known", "sizes"),
+    [(1000, 40, [20] * 5), (1600, 10, [20] * 3), (3001, 10, [10]), (3001, 40, [20])],
+)
+def test_trees_of_large_tables_are_fitted_without_fewer_folds(
+    numbers, known, sizes, monkeypatch, rng
+):
+    """A single fold is what the machine leaves out, if these are few rows."""
+    monkeypatch.setattr(boosted_trees, "_MOST_NUMBERS", 5000)
+    folds = [np.arange(k, 100, 5) for k in range(5)]
+    data = Training(np.zeros((100, 1)), np.zeros((100, 1)))
+    data = data._replace(rows=np.zeros((numbers, 1)))
+    known = np.arange(known)
+    found = affordable_folds(folds, data, 1, known)
+    assert list(map(len, found)) == sizes
+    labels = np.arange(100) % 5
+    found = affordable_folds(folds, data._replace(labels=labels), 1, known)
+    assert list(map(len, found)) == [20] * len(sizes)
+    assert len(affordable_folds(folds, data, 5, known)) == 1
+
+
+def test_classes_of_a_large_table_have_trees(monkeypatch, rng):
+    """One fit without the rows whose left-out scores the machine has."""
+    monkeypatch.setattr(boosted_trees, "_MOST_NUMBERS", 1)
+    X = rng.normal(size=(1600, 2))
+    y = np.floor(3 * X[:, 0]) % 2 + (X[:, 1] > 0)
+    model = TabularKernelClassifier(random_state=0).fit(X[:1510], y[:1510])
+    assert len(model.partners_[0].baseline) == 1
+    assert (model.predict(X[1510:]) == y[1510:]).mean() > 0.85
 
 
 @pytest.mark.parametrize("classes", [0, 2, 3])
@@ -268,7 +300,7 @@ def test_trees_as_arrays_predict_as_their_estimators(classes, rng):
     y = np.digitize(X[:, 0] + X[:, 1] ** 2, [1, 2])
     y = X[:, 0] ** 2 if classes == 0 else np.minimum(y, classes - 1)
     counts = np.bincount(y) if classes else np.bincount([])
-    model = boosting((2000, 4), counts, 0)[0].set_params(max_iter=20)
+    model = boosting(2000, counts, 0)[0].set_params(max_iter=20)
     folds = [np.arange(50), np.flatnonzero(y == y.max())]  # without a class
     folds = folds[: 1 if classes == 2 else 2]
     partner, _ = fit_partner(model, Training(X, y[:, None]), folds, classes)

@@ -36,7 +36,7 @@ from nbsketch.rows.splits import (
     merges_copies,
     warn_of_divided_copies,
 )
-from nbsketch.tabular.boosting import BoostedTrees, boosting
+from nbsketch.tabular.boosting import BoostedTrees, affordable_folds, boosting
 from nbsketch.tabular.columns import Table, fit_table
 from nbsketch.tabular.fit import SQUARE, LeftOutRows, fit_machine
 from nbsketch.tabular.noise import Suspects
@@ -219,7 +219,7 @@ class TabularModel(SaveMixin, CallbackSupportMixin, BaseEstimator):
             )
         if isinstance(self.partners, str):
             counts = np.bincount([] if classes is None else classes)
-            partners = boosting(data.rows.shape, counts, int(rng.integers(2**31)))
+            partners = boosting(n, counts, int(rng.integers(2**31)))
             # Trees take less time than the machine, but have to be finished.
             if is_stopped() or left < before - left:
                 self.n_skipped_ += len(partners)
@@ -250,6 +250,8 @@ class TabularModel(SaveMixin, CallbackSupportMixin, BaseEstimator):
         folds = folds_of(len(data.Y), data.labels, strata, rng)
         place = np.searchsorted(left_out.kept, left_out.drawn)
         is_usual = isinstance(self.partners, str)
+        if is_usual:
+            folds = affordable_folds(folds, data, count, place)
 
         def is_worth(values: NDArray) -> bool:
             scores = self.machine_.clipped(Y - left_out.residual)

@@ -16,6 +16,7 @@ from nbsketch._jit.partition import TILE, tree_sums
 from nbsketch._jit.threads import run_slices
 from nbsketch._report.fields import array, stored
 from nbsketch._report.validation import check_indices
+from nbsketch.tuning.rows import Training
 
 # Rounds end after 15 without progress, and at so many trees: of more than two classes
 # each takes one in a round. Small trees and large steps take two thirds of the time of
@@ -27,8 +28,8 @@ _OPTIONS = {
     "max_leaf_nodes": 15,
 }
 _MOST_TREES = 400
-# No more rows times columns times classes.
-_MOST_NUMBERS = 10**7
+# Rows times columns times classes of all folds: beyond, fewer are fitted, at least one.
+_MOST_NUMBERS = 5 * 10**7
 # At most so many rows, or fewer in a class, have no trees.
 _LEAST_ROWS = 1500
 _LEAST_CLASS = 10
@@ -38,20 +39,33 @@ _ABSENT = -700.0
 _SECONDS = 2e-8
 
 
-def boosting(shape: tuple[int, ...], counts: NDArray, seed: int) -> list[Any]:
-    """Return the estimators of "auto" for rows (n, p): one or none.
+def boosting(n: int, counts: NDArray, seed: int) -> list[Any]:
+    """Return the estimators of "auto" for n rows: one or none.
 
     `counts` (c,) are the numbers of rows of the classes, none for regression.
     """
     classes = len(counts)
-    is_small = counts.min() < _LEAST_CLASS if classes else shape[0] <= _LEAST_ROWS
-    if is_small or np.prod(shape) * max(classes, 1) > _MOST_NUMBERS:
+    if counts.min() < _LEAST_CLASS if classes else n <= _LEAST_ROWS:
         return []
     boosted: Any = HistGradientBoostingRegressor
     if classes:
         boosted = HistGradientBoostingClassifier
     rounds = _MOST_TREES if classes < 3 else max(_MOST_TREES // classes, 1)
     return [boosted(max_iter=rounds, random_state=seed, **_OPTIONS)]
+
+
+def affordable_folds(
+    folds: list[NDArray], data: Training, classes: int, known: NDArray
+) -> list[NDArray]:
+    """Return the folds that trees are fitted without: fewer of a large table.
+
+    A single one are the rows `known`, whose left-out scores the machine has, if they
+    are fewer than a fold. Blocks of rows stay together.
+    """
+    most = _MOST_NUMBERS // (data.rows.size * max(classes, 1))
+    if most > 1 or data.labels is not None:
+        return folds[: max(most, 1)]
+    return [min(folds[0], known, key=len)]
 
 
 @stored

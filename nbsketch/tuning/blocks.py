@@ -39,11 +39,10 @@ _MANY = 5000
 # Rows of all blocks of a round, and the most rounds.
 _ROWS = 4096
 _ROUNDS = 4
-# Trees down to blocks have at most so many rows: of more, one leaf in four is drawn of
-# a tree with 64 to 128 leaves.
+# Trees down to blocks have at most so many rows: of more, some neighbors are drawn in
+# each leaf of a tree with 64 to 128 leaves.
 _MOST_ROWS = 16_384
 _LEAVES = 64
-_DRAWN = 4
 # Most iterations of a round. A round that lowers the criterion by less is the last.
 _STEPS = 10
 _GAIN = 0.05
@@ -129,13 +128,19 @@ def neighbors(
 
 
 def _region(rows: NDArray, inverse: NDArray, rng: np.random.Generator) -> NDArray:
-    """Return all of few rows, some leaves of a coarse tree of many: that is faster."""
-    index = np.arange(len(rows))
-    while len(index) > _MOST_ROWS:
-        leaves = grow(rows[index], inverse, len(index) // _LEAVES, rng).leaves()
-        drawn = rng.permutation(len(leaves))[: max(len(leaves) // _DRAWN, 1)]
-        index = np.concatenate([index[leaves[k]] for k in np.sort(drawn)])
-    return index
+    """Return all of few rows; of many, neighbors in each leaf of a coarse tree."""
+    n = len(rows)
+    if n <= _MOST_ROWS:
+        return np.arange(n)
+    spots = list[NDArray]()
+    for leaf in grow(rows, inverse, -(-n // _LEAVES), rng).leaves():
+        is_divided = True
+        while is_divided and len(leaf) > _MOST_ROWS // _LEAVES:
+            halves = grow(rows[leaf], inverse, -(-len(leaf) // 2), rng).leaves()
+            leaf = leaf[halves[int(rng.integers(len(halves)))]]
+            is_divided = len(halves) > 1
+        spots.append(leaf)
+    return np.sort(np.concatenate(spots))
 
 
 class BlockCriterion:

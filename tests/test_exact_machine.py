@@ -17,6 +17,7 @@ from nbsketch.fitting.objectives import ScalarObjective
 from nbsketch.gram import SymmetricGram
 from nbsketch.losses import as_loss
 from nbsketch.reproduce.tabular import steps
+from nbsketch.solvers._linear.conjugate_gradients import RotatedOutputs
 from nbsketch.solvers.conjugate import NotConvergedError, solve_columns, solve_conjugate
 from nbsketch.solvers.exact import solve_exact
 from nbsketch.solvers.left_out import Fold
@@ -226,7 +227,9 @@ def test_columns_of_penalties_are_separate_solutions(data):
     K = SymmetricGram(GaussianKernel(1.0), X, dtype=np.float64)
     output = np.array([[2.0, 1.0], [1.0, 1.0]])
     alphas = np.array([1e-2, 1e-4])
-    found = solve_columns(K, Y, alphas, output=output, tol=1e-8, random_state=0)
+    outputs, rng = RotatedOutputs(Y, output, None, True), np.random.default_rng(0)
+    options = {"rank": 100, "tol": 1e-8, "max_passes": 200, "callback": None}
+    found = solve_columns(K, outputs, alphas, rng=rng, **options)
     for alpha, solution in zip(alphas, found, strict=True):
         alone = solve_conjugate(K, Y, alpha, output=output, tol=1e-8, random_state=0)
         assert solution.converged

@@ -345,9 +345,9 @@ class SplitSample:
         # Rounded values have errors of their own, which would ask for more penalty.
         dtype = values_dtype(rows.shape[0], float(alphas.min()), _TOL)
         return solve_columns(
-            SymmetricGram(kernel, rows, dtype=dtype), part.targets, alphas,
-            **part.problem(), rank=min(_RANK, len(part.targets) // 2),
-            tol=_TOL, max_passes=_PASSES, callback=listen, random_state=self.rng,
+            SymmetricGram(kernel, rows, dtype=dtype), part.rotated(), alphas,
+            rank=min(_RANK, len(part.targets) // 2), tol=_TOL, max_passes=_PASSES,
+            callback=listen, rng=self.rng,
         )  # fmt: skip
 
     def _products(

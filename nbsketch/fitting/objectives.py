@@ -28,6 +28,7 @@ from nbsketch.losses import (
     as_loss,
 )
 from nbsketch.outputs import IdentityOutput, as_output
+from nbsketch.solvers._linear.conjugate_gradients import RotatedOutputs
 from nbsketch.solvers._newton.start import class_starts
 from nbsketch.solvers.conjugate import relative_gap
 from nbsketch.solvers.design import Design
@@ -357,7 +358,7 @@ class LeastSquaresObjective(RadialObjective):
     def solve_gram(self, K: NDArray, alpha: float) -> FeatureSolution:
         """Solve without a sketch, for the Gram matrix of the rows."""
         A, b, objective = solve_exact(K, self.targets, alpha, **self.problem())
-        gap = relative_gap(K, self.targets, A, alpha, **self.problem())
+        gap = relative_gap(K, self.rotated(), A, alpha)
         return FeatureSolution(A, b, alpha, objective, gap)
 
     def losses(self, fitted: NDArray) -> NDArray:
@@ -368,6 +369,10 @@ class LeastSquaresObjective(RadialObjective):
         """Return the mean squared error of each output."""
         squares = np.square(self.targets - fitted)
         return np.average(squares, axis=0, weights=self.weights)
+
+    def rotated(self) -> RotatedOutputs:
+        """Return the targets as systems of columns take them."""
+        return RotatedOutputs(self.targets, **self.problem())
 
     def problem(self) -> dict[str, Any]:
         """Return the output matrix, weights and intercept, as solvers take them."""

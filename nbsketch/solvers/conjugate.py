@@ -395,17 +395,14 @@ def conjugate_path(
 
 def solve_columns(
     K: SymmetricOperator,
-    Y: NDArray,
+    outputs: RotatedOutputs,
     alphas: NDArray,
     *,
-    output: NDArray | None = None,
-    sample_weight: NDArray | None = None,
-    fit_intercept: bool = True,
-    rank: int | None = None,
-    tol: float = 1e-3,
-    max_passes: int = 200,
-    callback: Callback | None = None,
-    random_state: Any = None,
+    rank: int,
+    tol: float,
+    max_passes: int,
+    callback: Callback | None,
+    rng: np.random.Generator,
 ) -> list[Solution]:
     """Return the solutions for several penalties, as columns of one search.
 
@@ -414,51 +411,41 @@ def solve_columns(
 
     Parameters
     ----------
-    K, Y, output, sample_weight, fit_intercept, tol, max_passes, callback, random_state
+    K, tol, max_passes, callback
         As in `solve_conjugate`.
+    outputs : RotatedOutputs
+        Targets, output matrix, weights and intercept.
     alphas : ndarray of shape (a,)
         Penalties.
-    rank : int, optional
+    rank : int
         Rank of the preconditioner.
+    rng : numpy.random.Generator
+        Draws the preconditioner.
 
     Returns
     -------
     list of Solution
         One for each penalty.
     """
-    rng = np.random.default_rng(random_state)
-    Y = check_columns(Y, len(Y))
-    rotated = RotatedOutputs(Y, output, sample_weight, fit_intercept)
-    shift = rotated.least_shift(alphas)
+    shift = outputs.least_shift(alphas)
     preconditioner = build_preconditioner(
-        K, shift, rng, rank=rank, weights=sample_weight, local=False
+        K, shift, rng, rank=rank, weights=outputs.weights, local=False
     )
-    system = KernelSystem(K, rotated, alphas, preconditioner)
+    system = KernelSystem(K, outputs, alphas, preconditioner)
     limits = Limits(tol, max_passes, np.inf)
     search = ConjugateSearch(system, None, limits, callback)
     search.run()
-    width = len(rotated.values)
+    width = len(outputs.values)
     parts = [slice(i * width, (i + 1) * width) for i in range(len(alphas))]
     return [search.solution(columns) for columns in parts]
 
 
 def relative_gap(
-    K: NDArray,
-    Y: NDArray,
-    coef: NDArray,
-    alpha: float,
-    *,
-    output: NDArray | None = None,
-    sample_weight: NDArray | None = None,
-    fit_intercept: bool = True,
+    K: NDArray, outputs: RotatedOutputs, coef: NDArray, alpha: float
 ) -> float:
-    """Return the largest certified relative gap of any column of given coefficients.
-
-    Parameters are those of `solve_conjugate`, with `coef` of shape (n, d).
-    """
-    rotated = RotatedOutputs(Y, output, sample_weight, fit_intercept)
-    system = KernelSystem(StoredMatrix(K), rotated, [alpha])
-    A = rotated.rotate(coef)
+    """Return the largest certified relative gap of columns of coefficients (n, d)."""
+    system = KernelSystem(StoredMatrix(K), outputs, [alpha])
+    A = outputs.rotate(coef)
     gaps = system.certify(A, system.product(A, slice(None)))
     return float(gaps.relative_gap.max(initial=0))
 

@@ -81,7 +81,7 @@ def _typical(rows: Rows, name: str) -> Any:
     return float(values.mean())
 
 
-def ranks(rows: Rows, task: str, name: str = "error") -> tuple[dict[str, float], float]:
+def ranks(rows: Rows, task: str) -> tuple[dict[str, float], float]:
     """Return the mean rank of each method, and Nemenyi's critical distance.
 
     A method is ranked on each set by its mean over the splits, among the methods that
@@ -96,7 +96,7 @@ def ranks(rows: Rows, task: str, name: str = "error") -> tuple[dict[str, float],
     table = where(summarize(rows), task=task)
     n_sets = len({row["set"] for row in table})
     errors = {
-        method: column(group, name)
+        method: column(group, "error")
         for (method,), group in groups(table, "method").items()
         if len(group) == n_sets
     }
@@ -118,13 +118,13 @@ def nemenyi(n_methods: int, n_sets: int) -> float:
     return float(quantile * np.sqrt(n_methods * (n_methods + 1) / (6 * n_sets)))
 
 
-def plot_ranks(rows: Rows, task: str, ax: Any = None, name: str = "error") -> Any:
+def plot_ranks(rows: Rows, task: str, ax: Any = None) -> Any:
     """Draw mean ranks with bars of half the critical distance on either side.
 
     Methods whose bars do not overlap differ at the level 5 %. Returns the axes.
     """
     ax = axes_or_new(ax)
-    mean, distance = ranks(rows, task, name)
+    mean, distance = ranks(rows, task)
     order = sorted(mean, key=lambda method: -mean[method])
     for height, method in enumerate(order):
         color = style_of(method).color

@@ -206,7 +206,7 @@ class Decoder:
     def __init__(self, archive: Archive, trusted: Sequence[str] | None = None) -> None:
         self._archive = archive
         self._trusted = trusted
-        self._unused = set(archive)
+        self._unused = set(archive.headers)
 
     def __call__(self, value: Any, name: str) -> Any:
         """Return the value that JSON encodes; `name` is its path."""

@@ -6,7 +6,7 @@ import os
 import shutil
 import stat
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from secrets import token_hex
@@ -27,7 +27,7 @@ _HEADERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0
 _ARRAYS = 10_000
 
 
-class Archive(Mapping[str, NDArray]):
+class Archive:
     """The arrays of an open .npz file by name, read when they are asked for.
 
     Opening it reads headers only. It raises a ValueError if an array holds objects, if
@@ -49,12 +49,6 @@ class Archive(Mapping[str, NDArray]):
         with self._file.open(self._infos[name]) as stream:
             array = npy.read_array(stream, allow_pickle=False)
         return array.astype(array.dtype.newbyteorder("="), copy=False)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._infos)
-
-    def __len__(self) -> int:
-        return len(self._infos)
 
     def text(self, name: str) -> str:
         """Return an array that is a single text."""

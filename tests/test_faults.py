@@ -298,3 +298,28 @@ def test_inputs_with_one_axis_are_named_and_not_listed(model):
     ) as e:
         model.fit(X, X % 2)
     assert "X.reshape(-1, 1)" in str(e.value) and len(str(e.value)) < 250
+
+
+@EVERY_MODEL
+@pytest.mark.parametrize("kind", ["datetime64[D]", "timedelta64[h]"])
+def test_arrays_of_dates_are_refused_as_frames_are(model, kind):
+    """NumPy makes integers of them in their own unit, and -2**63 of NaT."""
+    X, y = data(model)
+    dates = np.arange(20).astype(kind)[:, None]
+    message = rf"`X` must hold numbers, got {kind[:8]}.*; replace dates by numbers"
+    with pytest.raises(TypeError, match=message):
+        model.fit(dates, y)
+    model.fit(X, y)
+    with pytest.raises(TypeError, match=message):
+        evaluate(model, np.tile(dates, 3))
+
+
+def test_columns_of_other_objects_are_named():
+    pandas = pytest.importorskip("pandas")
+    X, y = data()
+    frame = pandas.DataFrame({"a": X[:, 0], "b": pandas.cut(X[:, 1], 3)})
+    with pytest.raises(TypeError, match=r"number, got Interval in column 1 \('b'\)"):
+        SketchedKernelRegressor().fit(frame, y)
+    objects = np.array([*y[:7].tolist(), {1}, *y[8:].tolist()], dtype=object)
+    with pytest.raises(TypeError, match=r"number, got set in row 7"):
+        SketchedKernelRegressor().fit(X, objects)

@@ -7,7 +7,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from reference import gaussian, laplacian, loo_residuals, matern, ridge_on_landmarks
 
-from nbsketch import SketchedKernelRegressor
+from nbsketch import SketchedKernelRegressor, TabularKernelRegressor
 from nbsketch._jit.tuning import FAMILIES
 from nbsketch.datasets import make_friedman_outliers
 from nbsketch.kernels import LEARNABLE
@@ -593,3 +593,14 @@ def test_no_longer_length_scales_are_tried_after_the_time(blocks_of_few_rows):
     y = np.sin(9 * X).prod(axis=1, keepdims=True) + X[:, :1]
     few, many = (tune(X, y, size=k, max_seconds=0, rng=0) for k in (10, 5000))
     assert_array_equal(few.relevance, many.relevance)
+
+
+@pytest.mark.parametrize("make", [SketchedKernelRegressor, TabularKernelRegressor])
+def test_order_and_direction_of_columns_do_not_matter(make):
+    rng = np.random.default_rng(0)
+    X = np.column_stack([rng.normal(size=(400, 3)), rng.integers(0, 2, 400)])
+    y = X[:, 0] + 3 * X[:, 3] * (X[:, 1] > 0) + 0.3 * rng.normal(size=400)
+    expected = make(random_state=0).fit(X, y).predict(X)
+    turned = X[:, [3, 0, 2, 1]] * [-1.0, 1.0, -1.0, 1.0]
+    found = make(random_state=0).fit(turned, y).predict(turned)
+    np.testing.assert_allclose(found, expected, atol=1e-6)

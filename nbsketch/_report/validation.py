@@ -51,6 +51,7 @@ _INSTEAD = {
 }
 # How the types of dates and durations begin, in pandas and polars.
 _DATES = "date", "time", "duration"
+_NO_DATES = "replace dates by numbers first: days since a start, the month, the hour"
 # Largest magnitude of which the squares of 1e28 values have a finite sum.
 _LARGEST = 1e140
 # Smallest positive spread of which squares keep their digits.
@@ -330,6 +331,10 @@ def explaining(data: dict[str, Any], text_in: Iterable[str] = ()) -> Iterator[No
     """
     for name, value in data.items():
         check_unmasked(name, value)
+        # NumPy would make integers of dates, NaT included.
+        is_date = getattr(getattr(value, "dtype", None), "kind", None) in ("m", "M")
+        if is_date and name not in text_in and (message := fault(name, value)):
+            raise TypeError(message)
     try:
         yield
     except (TypeError, ValueError) as error:
@@ -460,12 +465,18 @@ def fault(name: str, value: Any, may_be_text: bool = False) -> str | None:
             return _text(name, text, labels)
     if labels is not None and (dates := _dates(name, frame)):
         return dates
+    if value.dtype.kind in "mM" and not may_be_text:
+        return f"`{name}` must hold numbers, got {value.dtype}; {_NO_DATES}"
     if value.dtype.kind == "O" and not may_be_text and value.ndim:
-        kinds = {type(v).__name__ for v in value.ravel() if not _is_value(v)}
-        if kinds:
+        others = ~np.frompyfunc(_is_value, 1, 1)(value).astype(bool)
+        if others.any():
+            kinds = sorted({type(v).__name__ for v in value[others]})
+            is_table = value.ndim == 2
+            places = np.flatnonzero(others.any(axis=0) if is_table else others)
             return (
                 f"`{name}` must hold numbers: an argument must be a string or a "
-                f"number, got {', '.join(sorted(kinds))}"
+                f"number, got {', '.join(kinds)} in "
+                f"{listed('column' if is_table else 'row', places, labels)}"
             )
     if value.dtype.kind in "OSU":
         value = np.frompyfunc(_as_float, 1, 1)(value.astype(object)).astype(float)
@@ -529,8 +540,7 @@ def _dates(name: str, frame: Any) -> str | None:
         return None
     columns = listed("column", np.asarray(dates), list(frame.columns))
     return (
-        f"`{name}` must hold numbers, got {kinds[dates[0]]} in {columns}; replace "
-        "dates by numbers first: days since a start, the month, the hour"
+        f"`{name}` must hold numbers, got {kinds[dates[0]]} in {columns}; {_NO_DATES}"
     )
 
 

@@ -136,7 +136,7 @@ def moments_of(Y: NDArray, weights: NDArray | None) -> tuple[NDArray, NDArray]:
     """Return means and standard deviations of targets; infinity for constants."""
     mean = np.average(Y, axis=0, weights=weights)
     spread = np.sqrt(np.average(np.square(Y - mean), axis=0, weights=weights))
-    varies = np.ptp(Y, axis=0) > CONSTANT * np.abs(mean)
+    varies = (np.ptp(Y, axis=0) > CONSTANT * np.abs(mean)) & (spread > 0)
     return mean, np.where(varies, spread, np.inf)
 
 

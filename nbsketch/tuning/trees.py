@@ -91,7 +91,9 @@ def grow(
     A node is split at the median of the column of largest variance, in units of the
     length scales and times a random number from 0.2 to 1. If fewer than a tenth of the
     rows are on one side, the mean is tried instead, then the next column. A node that
-    no column splits stays a leaf, whatever its size; so does one of equal rows.
+    no column splits stays a leaf, whatever its size; so does one of equal rows. Leaves
+    depend neither on the order nor on the direction of the columns: the leaf of the
+    first row is the first one.
 
     Parameters
     ----------
@@ -130,7 +132,8 @@ def grow(
         threshold += [0.0, 0.0]
         child += [0, 0]
         left = rows[index, split[0]] <= split[1]
-        todo += [(child[node] + 1, index[~left]), (child[node], index[left])]
+        sides = [(child[node] + 1, index[~left]), (child[node], index[left])]
+        todo += sides if left[0] else sides[::-1]
     return Partition(
         np.array(feature),
         np.array(threshold),
@@ -148,7 +151,7 @@ def _split(
     if len(index) > _SAMPLE:
         sample = rng.choice(index, _SAMPLE, replace=False)
     spread = rows[sample].var(axis=0) * np.square(scales)
-    spread *= rng.uniform(_JITTER, 1.0, len(spread))
+    spread[np.argsort(-spread)] *= rng.uniform(_JITTER, 1.0, len(spread))
     for column in np.argsort(-spread, kind="stable"):
         if spread[column] <= 0:
             return None

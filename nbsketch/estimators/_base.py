@@ -28,14 +28,14 @@ from nbsketch._expansion import expansion_of
 from nbsketch._onnx import write_onnx
 from nbsketch._report import validation
 from nbsketch._report.progress import watching
-from nbsketch.estimators._summary import summarize
+from nbsketch.estimators._summary import entries_of
 from nbsketch.files import SaveMixin
 from nbsketch.fitting.callbacks import CallbackSupportMixin, watched_fit
 from nbsketch.fitting.certificate import warn_of
 from nbsketch.fitting.lost_columns import warn_of_lost_columns
 from nbsketch.fitting.methods import FitPlan, chosen_method, plan_fit, sketched_method
 from nbsketch.fitting.objective import FeatureSolution, Problem
-from nbsketch.fitting.sketched import SketchedData
+from nbsketch.fitting.sketched import SketchedData, summary_text
 from nbsketch.losses import LogLinkLoss, as_loss
 from nbsketch.rows import inputs
 from nbsketch.rows.copies import merged_weights, representatives
@@ -224,7 +224,7 @@ class KernelExpansion(SaveMixin, CallbackSupportMixin, ObjectParameters, BaseEst
     def summary(self) -> str:
         """Return what the fit has chosen and found, one line each."""
         check_is_fitted(self)
-        return summarize(self)
+        return summary_text(self, entries_of(self))
 
     def to_onnx(self, path: Any) -> None:
         """Write the fitted model as an ONNX graph, for prediction without nbsketch.

@@ -24,13 +24,8 @@ _MOST_NAMES = 10
 _SATURATED = 0.7
 
 
-def summarize(model: Any) -> str:
-    """Return what a fit has chosen and found, one line each."""
-    lines = [type(model).__name__, *(f"  {a:<14}{b}" for a, b in _entries(model))]
-    return "\n".join(lines)
-
-
-def _entries(model: Any) -> Iterator[tuple[str, str]]:
+def entries_of(model: Any) -> Iterator[tuple[str, str]]:
+    """Yield what a fit has chosen and found."""
     size, n = model.sketch_.shape
     own = isinstance(model.sketch, LandmarkSketch)  # the sketch does not know n
     count = getattr(model, "n_copies_", 0)  # no file of an older version has it

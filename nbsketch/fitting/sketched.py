@@ -243,8 +243,12 @@ def summary_lines(model: Any, entries: Iterable[tuple[str, str]]) -> str:
     lines = [("kernel", type(model.kernel_).__name__ + shown)]
     if model.length_scales_ is not None:
         lines.append(("length-scales", shortest_scales(model)))
-    pairs = [*lines, *entries]
-    return "\n".join([type(model).__name__, *(f"  {a:<14}{b}" for a, b in pairs)])
+    return summary_text(model, [*lines, *entries])
+
+
+def summary_text(model: Any, entries: Iterable[tuple[str, str]]) -> str:
+    """Return the name of a fitted model and its entries, one line each."""
+    return "\n".join([type(model).__name__, *(f"  {a:<14}{b}" for a, b in entries)])
 
 
 def shortest_scales(model: Any) -> str:

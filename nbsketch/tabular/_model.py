@@ -24,6 +24,7 @@ from nbsketch._report.validation import (
 )
 from nbsketch.files import SaveMixin
 from nbsketch.fitting.callbacks import CallbackSupportMixin, watched_fit
+from nbsketch.fitting.sketched import summary_text
 from nbsketch.losses import Loss
 from nbsketch.rows.copies import merged
 from nbsketch.rows.inputs import TrainingRows, loaded
@@ -308,8 +309,7 @@ class TabularModel(SaveMixin, CallbackSupportMixin, BaseEstimator):
     def summary(self) -> str:
         """Return what the fit has chosen and found, one line each."""
         check_is_fitted(self)
-        lines = [type(self).__name__, *(f"  {a:<14}{b}" for a, b in self._entries())]
-        return "\n".join(lines)
+        return summary_text(self, self._entries())
 
     def _entries(self) -> Iterator[tuple[str, str]]:
         machine = self.machine_

@@ -36,7 +36,7 @@ def some_sample(n_outputs=1, weighted=False, cut=np.inf, m=40, q=3, size=12):
     rng = np.random.default_rng(0)
     X = rng.normal(size=(m, q))
     Y = np.sin(2 * X[:, :1]) + 0.5 * rng.normal(size=(m, n_outputs))
-    weights = None
+    weights = np.ones(m)
     if weighted:
         weights = rng.uniform(size=m) * (np.arange(m) % 5 > 0)
         weights /= weights.mean()

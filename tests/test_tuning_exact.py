@@ -30,14 +30,14 @@ def some_sample(n_outputs, weighted, m=25):
     rng = np.random.default_rng(0)
     X = rng.normal(size=(m, 3))
     Y = np.sin(2 * X[:, :1]) + 0.5 * rng.normal(size=(m, n_outputs))
-    weights = rng.uniform(0.2, 1.8, size=m) if weighted else None
+    weights = rng.uniform(0.2, 1.8, size=m) if weighted else np.ones(m)
     if weighted:
         weights /= weights.mean()
     return Sample(X, Y, weights, np.arange(m))
 
 
 def covariance(sample, family):
-    noise = 1.0 if sample.weights is None else 1 / sample.weights
+    noise = 1 / sample.weights
     K = KERNELS[family](sample.X, sample.X, np.exp(-POINT[:-1]))
     return K, K + np.exp(POINT[-1]) * np.diag(noise * np.ones(len(K)))
 

@@ -247,7 +247,7 @@ def test_rows_of_hardly_any_weight_do_not_change_the_criteria(weight):
     rows, y = rng.normal(size=(80, 2)), rng.normal(size=(80, 1))
     weights = np.where(np.arange(80) < 40, 1.0, weight)
     every = Sample(rows, y, weights / weights.mean(), np.arange(20))
-    some = Sample(rows[:40], y[:40], None, np.arange(20))
+    some = Sample(rows[:40], y[:40], np.ones(40), np.arange(20))
     code, point = FAMILIES["matern-3/2"], np.array([0.3, -0.2, 0.5])
     # a mean weight of 1: tau is twice as large in the mean over all rows
     doubled = point + np.log([1, 1, 2])

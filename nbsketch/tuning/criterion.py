@@ -84,7 +84,7 @@ class Sample(NamedTuple):
         Rows, centered near zero.
     Y : ndarray of shape (m, d)
         Targets, each of about unit variance.
-    weights : ndarray of shape (m,), optional
+    weights : ndarray of shape (m,)
         Non-negative weights of mean one.
     landmarks : ndarray of shape (l,)
         Indices of the rows that are the landmarks.
@@ -99,7 +99,7 @@ class Sample(NamedTuple):
 
     X: NDArray
     Y: NDArray
-    weights: NDArray | None
+    weights: NDArray
     landmarks: NDArray
     cut: float = np.inf
     log_tau: float | None = None
@@ -128,7 +128,7 @@ class LeaveOneOut:
         self._origin = origin_of(sample.X)
         rows = sample.X - self._origin
         self._X = np.vstack([rows, rows[sample.landmarks]])
-        weights = np.ones(m) if sample.weights is None else sample.weights
+        weights = sample.weights
         self._weights = weights
         self._roots = np.sqrt(weights)
         self._cuts = np.where(weights > 0, self._roots * min(sample.cut, 1e300), 1.0)
@@ -322,7 +322,7 @@ class ExactCriterion:
 
     def __init__(self, sample: Sample, family: int) -> None:
         m = len(sample.X)
-        weights = np.ones(m) if sample.weights is None else sample.weights
+        weights = sample.weights
         self._X = np.ascontiguousarray(sample.X - origin_of(sample.X))
         self._distance = distance_of(family)
         self._weights = weights / weights.mean()

@@ -64,13 +64,13 @@ class Rows:
     def take(self, drawn: NDArray, size: int) -> Sample:
         """Return drawn rows as a sample; the first, at most `size`, are landmarks."""
         X = self.transform(drawn)
-        weights = None
+        weights = np.ones(len(drawn))
         if self.weights is not None:
             weights = self.weights[drawn] / self.weights[drawn].mean()
         most = max(len(drawn) // 3, _LEAST_LANDMARKS)
         landmarks = np.arange(min(size, most, len(drawn)))
         log_tau = None if self.alpha is None else float(np.log(self.alpha * len(drawn)))
-        blocks = None if self.labels is None else self.labels[drawn]
+        blocks = at_rows(self.labels, drawn)
         return Sample(X, self.Y[drawn], weights, landmarks, self.cut, log_tau, blocks)
 
     def transform(self, index: NDArray) -> NDArray:
@@ -127,7 +127,7 @@ def prepare(
     `cut` is in standard deviations of the targets.
     """
     Y = np.asarray(Y, dtype=np.float64)
-    mean, spread = moments_of(Y[kept], None if weights is None else weights[kept])
+    mean, spread = moments_of(Y[kept], at_rows(weights, kept))
     Y = (Y - mean) / spread
     return Rows(X, Y, weights, scaler, kept, cut, alpha, labels)
 

@@ -37,7 +37,7 @@ from scipy.stats import rankdata
 from nbsketch._machine.memory import slices
 from nbsketch.rows.transform import InputScaler
 from nbsketch.tuning.descent import Budget
-from nbsketch.tuning.rows import Rows
+from nbsketch.tuning.rows import Rows, at_rows
 from nbsketch.tuning.search import (
     NEAR,
     SHORT,
@@ -301,7 +301,7 @@ def screen(
     count = int(np.clip(_CELLS // rows.X.shape[1], _LEAST_ROWS, _ROWS))
     drawn = rows.draw(rng, count)
     basis = rank_basis(rows.X[drawn].astype(np.float64), _FUNCTIONS)
-    weights = None if rows.weights is None else rows.weights[drawn]
+    weights = at_rows(rows.weights, drawn)
     most = max(min(len(rows.kept) // _SHARE, _MOST), _FEW)
     selection = None
     residuals = rows.Y[drawn]

@@ -22,7 +22,7 @@ from nbsketch.solvers.left_out import Fold
 from nbsketch.tuning.blocks import left_out_error
 from nbsketch.tuning.criterion import Sample
 from nbsketch.tuning.descent import LEAST_INVERSE, Budget
-from nbsketch.tuning.rows import Rows, prepare
+from nbsketch.tuning.rows import Rows, at_rows, prepare
 from nbsketch.tuning.screening import Selection, screen
 from nbsketch.tuning.search import (
     NEAR,
@@ -391,7 +391,7 @@ def trim(
     candidates = rows
     point = isotropic_start(rows, family, rng)
     targets = rows.Y[rows.kept]
-    weights = None if rows.weights is None else rows.weights[rows.kept]
+    weights = at_rows(rows.weights, rows.kept)
     for limit in (OUT, _IN, _IN):
         if limit == _IN:
             point = Descents(rows, family, rng, budget).learn_briefly(point)

@@ -333,11 +333,11 @@ SQUARE = {
     "left out": SpectralFilterRegressor(criterion="leave-one-out", **FIXED),
 }
 OTHERS = {
-    "huber": (regressor(loss="huber", tol=1e-8), None),
+    "huber": (regressor(loss="huber", tol=1e-6), None),
     "learned": (regressor(loss="huber", bandwidth=None, tol=1e-8), None),
     "pinball": (regressor(loss="pinball", alpha=1e-4, tol=1e-8), None),
     "insensitive": (regressor(loss="epsilon-insensitive", tol=1e-8, alpha=1e-3), None),
-    "outputs": (regressor(loss=HuberLoss(1.0), tol=1e-8), two_outputs),
+    "outputs": (regressor(loss=HuberLoss(1.0), tol=1e-8, alpha=1e-3), two_outputs),
     "square": (regressor(), two_outputs),
     "hinge": (SketchedKernelClassifier(tol=1e-8, alpha=1e-3, **FIXED), three_classes),
     "logistic": (SketchedKernelClassifier(loss="logistic", tol=1e-8, **PLAIN), np.sign),
@@ -346,7 +346,6 @@ OTHERS = {
         three_classes,
     ),
     "coupled": (regressor(output=[[1.0, 0.5], [0.5, 1.0]]), two_outputs),
-    "joint": (quantiles(alpha=1e-3, calibration=0.2), None),
     "descent": (SketchedSGDRegressor(n_epochs=1, **FIXED), None),
     "classes": (SketchedSGDClassifier(n_epochs=1, **FIXED), three_classes),
 }
@@ -394,7 +393,7 @@ def test_other_losses_in_partitions_are_the_model_of_one_machine(large, model, t
 
 
 @pytest.mark.parametrize(
-    "model", [regressor(), regressor(loss="huber"), quantiles(alpha=1e-3)]
+    "model", [regressor(), regressor(loss="huber", alpha=1e-3), quantiles(alpha=1e-2)]
 )
 def test_tasks_are_pickled_for_other_processes(large, monkeypatch, model):
     X, y = large
@@ -443,6 +442,7 @@ def test_single_precision_stays(large):
 def test_intervals_are_calibrated_on_the_same_rows(large):
     X, y = large
     expected, found = in_both(quantiles(calibration=0.3, alpha=1e-3), X, y)
+    np.testing.assert_allclose(found.predict(X), expected.predict(X), atol=1e-4)
     known = expected.predict_interval(X, 0.8)
     np.testing.assert_allclose(found.predict_interval(X, 0.8), known, atol=1e-4)
 
@@ -516,8 +516,9 @@ def test_descent_in_learned_length_scales(large, params, weighted):
 
 
 def test_descent_by_its_defaults(large):
-    near, far = in_both(SketchedSGDRegressor(random_state=0), *large)
-    np.testing.assert_allclose(far.predict(large[0]), near.predict(large[0]), atol=1e-4)
+    X, y = (values[:700] for values in large)
+    near, far = in_both(SketchedSGDRegressor(random_state=0), X, y)
+    np.testing.assert_allclose(far.predict(X), near.predict(X), atol=1e-4)
 
 
 def test_classes_by_descent_in_learned_length_scales(large):
@@ -529,8 +530,7 @@ def test_classes_by_descent_in_learned_length_scales(large):
 
 def test_rows_of_dask_stop_a_descent_on_rows_of_dask(large):
     X, y = large
-    options = {"size": 30, "n_epochs": 1, "random_state": 0}
-    model = SketchedSGDRegressor(early_stopping=True, **options)
+    model = SketchedSGDRegressor(early_stopping=True, n_epochs=1, **FIXED)
     near = clone(model).fit(X[:1200], y[:1200], X_val=X[1200:], y_val=y[1200:])
     rows, targets = dask_data(X[:1200], y[:1200], rows=400)
     far = model.fit(rows, targets, X_val=dask_data(X[1200:])[0], y_val=y[1200:])
@@ -576,7 +576,8 @@ def test_the_default_beyond_the_exact_machine_is_that_of_one_machine(
     monkeypatch.setattr("nbsketch.fitting.plan._EXACT_ROWS", 100)
     monkeypatch.setattr("nbsketch.fitting.plan._LEAST_SQUARES_WORK", 1e6)
     X, y = large
-    expected, found = in_both(SketchedKernelRegressor(random_state=0), X, y)
+    model = SketchedKernelRegressor(bandwidth=1.0, random_state=0)
+    expected, found = in_both(model, X, y)
     assert found.size_ == expected.size_ < 500
     np.testing.assert_allclose(found.predict(X), expected.predict(X), atol=1e-3)
 
@@ -584,7 +585,7 @@ def test_the_default_beyond_the_exact_machine_is_that_of_one_machine(
 @pytest.mark.parametrize("local_bytes", [1000, 10**8])
 def test_features_may_all_stay_or_all_be_brought(large, monkeypatch, local_bytes):
     X, y = large
-    model = regressor(loss="huber", tol=1e-8)
+    model = regressor(loss="huber", alpha=1e-3, tol=1e-8)
     expected = clone(model).fit(X, y).predict(X)
     monkeypatch.setattr("nbsketch.rows.design._LOCAL_BYTES", local_bytes)
     found = model.fit(*dask_data(X, y, rows=400)).predict(X)

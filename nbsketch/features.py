@@ -22,6 +22,7 @@ from nbsketch._expansion import expansion_of
 from nbsketch._machine.memory import slices
 from nbsketch._report import validation
 from nbsketch._sketch_map import features_recipe, sketched_design
+from nbsketch.estimators._base import ObjectParameters
 from nbsketch.files import SaveMixin
 from nbsketch.fitting import sketched
 from nbsketch.fitting.lost_columns import warn_of_lost_columns
@@ -41,7 +42,11 @@ from nbsketch.solvers.scratch import rows_per_block
 
 @validation.declares_parameters
 class KernelFeatures(
-    SaveMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
+    SaveMixin,
+    ClassNamePrefixFeaturesOutMixin,
+    TransformerMixin,
+    ObjectParameters,
+    BaseEstimator,
 ):
     """Base of the transformers to features of a kernel, and their parameters."""
 

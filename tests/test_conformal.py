@@ -19,6 +19,7 @@ from sklearn.preprocessing import StandardScaler
 from nbsketch import (
     GaussianKernel,
     JointQuantileRegressor,
+    SketchedKernelClassifier,
     SketchedKernelRegressor,
     TabularKernelRegressor,
 )
@@ -597,3 +598,10 @@ def test_a_class_at_the_limit_is_in_the_set():
     rounded = 0.25 - 1e-14
     new = np.array([[0.25, 0.75], [rounded, 1 - rounded], [0.24, 0.76]])
     assert model.predict_set(new)[:, 0].tolist() == [True, True, False]
+
+
+def test_a_classifier_without_probabilities_is_refused_by_name():
+    X = np.random.default_rng(0).normal(size=(40, 2))
+    model = ConformalClassifier(SketchedKernelClassifier(loss="hinge"))
+    with pytest.raises(TypeError, match=r"must have predict_proba, got Sk.*'logistic'"):
+        model.fit(X, X[:, 0] > 0)

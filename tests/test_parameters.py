@@ -12,7 +12,9 @@ from sklearn.preprocessing import StandardScaler
 from nbsketch import (
     GaussianKernel,
     HuberLoss,
+    InputOutputKernelRegressor,
     JointQuantileRegressor,
+    OutputEmbedding,
     PSparsifiedSketch,
     SketchedFeatures,
     SketchedKernelClassifier,
@@ -95,3 +97,19 @@ def test_constants_of_the_classes_of_objects_are_no_parameters():
     assert names == {"loss__kappa", "sketch__size", "sketch__density", "sketch__law"}
     with pytest.raises(ValueError, match="Invalid parameter 'loss__is_radial'"):
         model.set_params(loss__is_radial=False)
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        InputOutputKernelRegressor(GaussianKernel(1.0)),
+        SketchedFeatures(GaussianKernel(1.0)),
+        OutputEmbedding(GaussianKernel(1.0)),
+    ],
+    ids=lambda model: type(model).__name__,
+)
+def test_parameters_of_kernels_of_outputs_and_features(model):
+    name = "output_kernel" if isinstance(model, OutputEmbedding) else "kernel"
+    assert model.get_params()[f"{name}__bandwidth"] == 1.0
+    model.set_params(**{f"{name}__bandwidth": 2.0})
+    assert getattr(model, name) == GaussianKernel(2.0)

@@ -17,6 +17,7 @@ from nbsketch import (
     SketchedSGDClassifier,
     SketchedSGDRegressor,
     SpectralFilterRegressor,
+    TabularKernelClassifier,
     load,
 )
 
@@ -150,3 +151,11 @@ def test_equal_rows_have_a_constant_whatever_rounding_makes_of_their_features(lo
         expected = y.mean() if loss == "square" else model.intercept_
         assert abs(model.predict(X[:1])[0] - y.mean()) < 0.1
     assert abs(model.intercept_ - expected) < 2e-3 and model.alpha_ > 1e-3
+
+
+def test_trees_without_splits_are_saved(tmp_path):
+    X, y = np.zeros((60, 2)), np.arange(60) % 2
+    model = TabularKernelClassifier(random_state=0).fit(X, y)
+    assert model.partners_
+    model.save(tmp_path / "m.npz")
+    np.testing.assert_allclose(load(tmp_path / "m.npz").predict_proba(X[:2]), 0.5)

@@ -138,6 +138,11 @@ class Calibrated(MetaEstimatorMixin, BaseEstimator, ABC):
         if not is_object or is_classifier(inner) != of_classes:
             kind = "classifier" if of_classes else "regressor"
             raise TypeError(f"`estimator` must be a {kind}, got {inner!r}")
+        if of_classes and not hasattr(inner, "predict_proba"):
+            raise TypeError(
+                f"`estimator` must have predict_proba, got {inner!r}: pass one with "
+                "loss='logistic', or scikit-learn's CalibratedClassifierCV of it"
+            )
 
     @property
     def n_features_in_(self) -> int:

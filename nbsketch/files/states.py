@@ -278,7 +278,7 @@ def _trees(name: str, trees: Any, scope: Scope) -> None:
     """Accept boosted trees that split features of the machine."""
     of("BoostedTrees")(name, trees, scope)
     high = scope.lengths["features"] - 1
-    check_integer(f"{name}.feature", trees.feature.max(), low=0, high=high)
+    check_integer(f"{name}.feature", trees.feature.max(), low=-1, high=high)
     axis = "classes" if trees.is_classifier else "d"
     scope.bind(name, axis, trees.baseline.shape[1])
 

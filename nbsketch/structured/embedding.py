@@ -16,13 +16,14 @@ from sklearn.utils.validation import check_is_fitted
 
 from nbsketch._report import validation
 from nbsketch._sketch_map import SketchMap
+from nbsketch.estimators._base import ObjectParameters
 from nbsketch.files import SaveMixin
 from nbsketch.kernels import Kernel
 from nbsketch.structured import _outputs
 from nbsketch.structured._outputs import Objects, TopK, TrainingOutputs
 
 
-class OutputSpace:
+class OutputSpace(ObjectParameters):
     """The fitted attributes of an estimator that encode and decode its outputs."""
 
     output_kernel_: Kernel

@@ -11,6 +11,8 @@ import pytest
 from threadpoolctl import threadpool_limits
 
 os.environ.setdefault("MPLBACKEND", "agg")  # no windows
+# Idle threads of OpenMP sleep: beside another worker they would spin in its time.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 ROOT = Path(__file__).parents[1]
 
 # What algebra may lose to rounding, relative to the largest number of the result.

@@ -283,6 +283,8 @@ def test_default_landmarks_have_the_penalty_of_all_rows(landmarks, data, loss):
 )
 def test_other_sketches_choose_their_penalty_on_their_features(landmarks, data, given):
     model = SketchedKernelRegressor(loss="huber", random_state=0, **given)
+    if "kernel" not in given:
+        model.set_params(bandwidth=1.0)
     problem = model.prepare(*data)
     method = methods.select_method(problem, methods.sketch_rows(problem))
     assert type(method) is methods.Newton

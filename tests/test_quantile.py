@@ -274,9 +274,9 @@ def test_calibrated_intervals_cover_on_real_data(name):
     data = getattr(datasets, f"load_{name}")(download=False)
     (X, y), (X_new, y_new) = data.random_split(0, fractions=(0.7, 0.3))
     scale = X.std(axis=0)
-    model = JointQuantileRegressor(
-        (0.1, 0.5, 0.9), calibration=0.4, size=60, random_state=0, tol=1e-4
-    ).fit(X / scale, y)
+    options = {"bandwidth": "median", "size": 60, "tol": 1e-4, "random_state": 0}
+    model = JointQuantileRegressor((0.1, 0.5, 0.9), calibration=0.4, **options)
+    model.fit(X / scale, y)
     low, high = model.predict_interval(X_new / scale, coverage=0.8).T
     covered = ((low <= y_new) & (y_new <= high)).mean()
     # Both the calibration rows and the new ones are a sample.

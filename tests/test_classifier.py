@@ -6,7 +6,15 @@ from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.linear_model import LogisticRegression
 from sklearn.svm import SVC, LinearSVC
 
-from nbsketch import GaussianKernel, SketchedFeatures, SketchedKernelClassifier, load
+from nbsketch import (
+    GaussianKernel,
+    SketchedFeatures,
+    SketchedKernelClassifier,
+    SketchedSGDClassifier,
+    TabularKernelClassifier,
+    load,
+)
+from nbsketch.conformal import ConformalClassifier
 
 LOSSES = ["hinge", "squared-hinge", "logistic"]
 
@@ -133,3 +141,25 @@ def test_fewer_landmarks_than_classes_are_warned_of(monkeypatch):
     with pytest.warns(UserWarning, match="100 landmarks for 120 classes.* size=120 or"):
         assert model.fit(X, y).size_ == 100
     assert model.set_params(size=120).fit(X, y).size_ == 120  # without a warning
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        SketchedKernelClassifier(random_state=0),
+        SketchedSGDClassifier(random_state=0),
+        TabularKernelClassifier(random_state=0),
+        ConformalClassifier(SketchedKernelClassifier(loss="logistic", random_state=0)),
+    ],
+    ids=lambda model: type(model).__name__,
+)
+@pytest.mark.parametrize("kind", [int, bool, float])
+def test_numbers_as_objects_are_labels(model, kind):
+    X = np.random.default_rng(0).normal(size=(80, 2))
+    y = (X[:, 0] > 0).astype(kind)
+    model.set_params(random_state=0)
+    expected = model.fit(X, y).predict(X)
+    found = model.fit(X, y.astype(object))
+    assert model.classes_.dtype == y.dtype
+    np.testing.assert_array_equal(found.predict(X), expected)
+    assert model.score(X, y.astype(object)) == model.score(X, y) > 0.9

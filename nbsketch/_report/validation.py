@@ -331,10 +331,6 @@ def explaining(data: dict[str, Any], text_in: Iterable[str] = ()) -> Iterator[No
     """
     for name, value in data.items():
         check_unmasked(name, value)
-        # NumPy would make integers of dates, NaT included.
-        is_date = getattr(getattr(value, "dtype", None), "kind", None) in ("m", "M")
-        if is_date and name not in text_in and (message := fault(name, value)):
-            raise TypeError(message)
     try:
         yield
     except (TypeError, ValueError) as error:
@@ -360,6 +356,13 @@ def check_collected(name: str, value: Any) -> None:
         raise TypeError(
             f"`{name}` must be in memory, got a LazyFrame: pass {name}.collect()"
         )
+
+
+def check_no_dates(name: str, value: Any) -> None:
+    """Refuse an array of dates: NumPy would make integers of them, NaT included."""
+    dtype = getattr(value, "dtype", None)
+    if isinstance(dtype, np.dtype) and dtype.kind in "mM":
+        raise TypeError(f"`{name}` must hold numbers, got {dtype}; {_NO_DATES}")
 
 
 def check_unmasked(name: str, value: Any) -> None:
@@ -396,13 +399,18 @@ def as_numbers(name: str, value: Any) -> Any:
 
 
 def as_labels(name: str, value: Any) -> NDArray:
-    """Return labels as an array that can be sorted, none of them missing."""
+    """Return labels as an array that can be sorted, none of them missing.
+
+    Numbers in an array of objects, which scikit-learn refuses, are an array of numbers.
+    """
     check_unmasked(name, value)
     labels = np.asarray(value)
     if labels.dtype.kind in "fO" and (message := fault(name, value, True)):
         raise ValueError(message)
     if labels.dtype.kind == "O":
         _check_one_type(name, labels)
+        numbers = np.array(labels.tolist()) if labels.ndim == 1 else labels
+        labels = numbers if numbers.dtype.kind in "fiub" else labels
     return labels
 
 
@@ -465,8 +473,6 @@ def fault(name: str, value: Any, may_be_text: bool = False) -> str | None:
             return _text(name, text, labels)
     if labels is not None and (dates := _dates(name, frame)):
         return dates
-    if value.dtype.kind in "mM" and not may_be_text:
-        return f"`{name}` must hold numbers, got {value.dtype}; {_NO_DATES}"
     if value.dtype.kind == "O" and not may_be_text and value.ndim:
         others = ~np.frompyfunc(_is_value, 1, 1)(value).astype(bool)
         if others.any():

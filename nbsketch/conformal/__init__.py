@@ -138,11 +138,6 @@ class Calibrated(MetaEstimatorMixin, BaseEstimator, ABC):
         if not is_object or is_classifier(inner) != of_classes:
             kind = "classifier" if of_classes else "regressor"
             raise TypeError(f"`estimator` must be a {kind}, got {inner!r}")
-        if of_classes and not hasattr(inner, "predict_proba"):
-            raise TypeError(
-                f"`estimator` must have predict_proba, got {inner!r}: pass one with "
-                "loss='logistic', or scikit-learn's CalibratedClassifierCV of it"
-            )
 
     @property
     def n_features_in_(self) -> int:
@@ -418,6 +413,11 @@ class ConformalClassifier(ClassifierScore, LogProbabilities, Calibrated):
 
     def _values(self, X: Any) -> NDArray:
         """Return probabilities, 0 for classes that the estimator has not met."""
+        if not hasattr(self.estimator_, "predict_proba"):
+            raise TypeError(
+                f"`estimator` must have predict_proba, got {self.estimator!r}: pass "
+                "one with loss='logistic', or scikit-learn's CalibratedClassifierCV"
+            )
         fitted = np.asarray(self.estimator_.predict_proba(X), dtype=float)
         out = np.zeros((len(fitted), len(self.classes_)))
         out[:, np.searchsorted(self.classes_, self.estimator_.classes_)] = fitted

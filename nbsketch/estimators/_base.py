@@ -121,6 +121,7 @@ class ClassifierScore(ClassifierMixin):
         sample_weight : array of shape (n,) or None, default=None
             Non-negative weights. None: equal weights.
         """
+        y = y if inputs.is_dask(y) else validation.as_labels("y", y)
         return score_of(self, accuracy_score, X, y, sample_weight)
 
 

@@ -27,6 +27,7 @@ from nbsketch._report.validation import (
     check_collected,
     check_length,
     check_magnitude,
+    check_no_dates,
     check_spread,
     explaining,
     fault,
@@ -99,6 +100,7 @@ def checked_rows(
         return partitioned_rows(estimator, X, reset=reset, dtype=single, name=name)[0]
     dtype = dtype or [np.float64, np.float32]
     options = {"dtype": dtype, "order": "C", "accept_sparse": "csr"}
+    check_no_dates(name, X)
     with explaining({name: X}):
         rows = validate_data(estimator, X, reset=reset, **options)
     check_magnitude(name, rows)
@@ -161,6 +163,7 @@ def training_data(
         rows = X
     else:
         options = {"dtype": [np.float64, np.float32], "order": "C"} | options
+        check_no_dates("X", X)
         with explaining({"X": X, "y": y}, text_in=text_in):
             rows, y = validate_data(estimator, X, y, accept_sparse="csr", **options)
         check_magnitude("X", rows)
@@ -169,8 +172,7 @@ def training_data(
         check_spread("X", rows, getattr(estimator, "feature_names_in_", None))
         warn_of_lost_digits(estimator, "X", X, rows)
     if not numeric:
-        as_labels("y", y)
-        return rows, y, sample_weight
+        return rows, as_labels("y", y), sample_weight
     # scikit-learn lets text and sparse matrices through.
     if sp.issparse(y) or y.dtype.kind not in "fiub":
         raise TypeError(f"`y` must be an array of numbers, got {y!r:.60}")
@@ -517,6 +519,7 @@ def check_weights(sample_weight: Any, X: Any) -> NDArray | None:
     """Return non-negative weights, not all zero, one for each row of X; None: None."""
     if sample_weight is None:
         return None
+    check_no_dates("sample_weight", sample_weight)
     with explaining({"sample_weight": sample_weight}):
         weights = _check_sample_weight(
             sample_weight, X, dtype=np.float64, ensure_non_negative=True

@@ -92,8 +92,8 @@ def grow(
     length scales and times a random number from 0.2 to 1. If fewer than a tenth of the
     rows are on one side, the mean is tried instead, then the next column. A node that
     no column splits stays a leaf, whatever its size; so does one of equal rows. Leaves
-    depend neither on the order nor on the direction of the columns: the leaf of the
-    first row is the first one.
+    follow each other along the columns, and depend neither on the order nor on the
+    direction of these: they begin on the side of the first row.
 
     Parameters
     ----------
@@ -120,6 +120,7 @@ def grow(
     child = [0]
     todo = [(0, np.arange(len(rows)))]
     leaves = list[NDArray]()
+    upward = rows[0] <= rows.mean(axis=0)
     while todo:
         node, index = todo.pop()
         split = _split(rows, scales, index, rng) if len(index) > largest else None
@@ -133,7 +134,7 @@ def grow(
         child += [0, 0]
         left = rows[index, split[0]] <= split[1]
         sides = [(child[node] + 1, index[~left]), (child[node], index[left])]
-        todo += sides if left[0] else sides[::-1]
+        todo += sides if upward[split[0]] else sides[::-1]
     return Partition(
         np.array(feature),
         np.array(threshold),

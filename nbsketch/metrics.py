@@ -10,6 +10,7 @@ from nbsketch._report.validation import (
     check_length,
     check_level,
     check_matrix,
+    check_unmasked,
 )
 
 __all__ = [
@@ -373,6 +374,7 @@ def _predicted_quantiles(
 
 def _vector(name: str, value: Any) -> NDArray:
     """Return `value` as a nonempty finite float64 vector."""
+    check_unmasked(name, value)
     array = np.asarray(value)
     if array.ndim != 1:
         raise ValueError(f"`{name}` must be 1-dimensional, got shape {array.shape}")
@@ -381,6 +383,7 @@ def _vector(name: str, value: Any) -> NDArray:
 
 def _columns(name: str, value: Any, shape: tuple[int, int] | None = None) -> NDArray:
     """Return `value` as a finite float64 matrix; a 1-d array becomes one column."""
+    check_unmasked(name, value)
     array = np.asarray(value)
     array = array[:, None] if array.ndim == 1 else array
     if shape is not None and array.shape != shape:

@@ -92,6 +92,15 @@ def test_integers_of_dask_are_told():
         )
 
 
+def test_columns_of_dask_that_count_as_constant_are_named():
+    da = pytest.importorskip("dask.array")
+    rows = np.column_stack([TIME, 1.7e12 + 3.1 * TIME])
+    with pytest.warns(UserWarning, match="varies in column 1.*subtract an offset"):
+        SketchedKernelRegressor(random_state=0).fit(
+            da.from_array(rows, chunks=(40, 2)), da.from_array(Y, chunks=40)
+        )
+
+
 SCALED = [
     SketchedKernelRegressor(),
     SketchedKernelRegressor(GaussianKernel()),

@@ -6,6 +6,7 @@ from numpy.testing import assert_array_equal
 from sklearn.base import clone, is_classifier
 
 from nbsketch import (
+    GaussianKernel,
     InputOutputKernelRegressor,
     JointQuantileRegressor,
     RandomFourierFeatures,
@@ -19,6 +20,7 @@ from nbsketch import (
     TabularKernelRegressor,
 )
 from nbsketch.conformal import ConformalClassifier, ConformalRegressor
+from nbsketch.metrics import pinball_loss
 
 N = 40
 HOLES = np.isin(np.arange(N), [3, 7])
@@ -224,3 +226,14 @@ def test_labels_of_several_types_are_refused(model):
     labels = np.array(["yes" if label else 0 for label in y], dtype=object)
     with pytest.raises(TypeError, match="`y` must hold labels of one type, got int, s"):
         clone(model).fit(X, labels)
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_masked_arrays_of_kernels_and_metrics_are_refused(order):
+    X = np.arange(6.0).reshape(3, 2)
+    masked = np.ma.masked_array(X, mask=X == 3)
+    with pytest.raises(ValueError, match=r"contains NaN \(masked values\).* row 1 and"):
+        GaussianKernel(1.0)(*(masked, X)[::order])
+    pair = (np.ma.masked_array(X[:, 0], mask=X[:, 0] == 2), X[:, 0])[::order]
+    with pytest.raises(ValueError, match=r"contains NaN \(masked values\).*row"):
+        pinball_loss(*pair, 0.5)

@@ -136,6 +136,7 @@ def check_indices(name: str, index: NDArray, n: int) -> None:
 
 def check_matrix(name: str, value: Any, *, n_features: int | None = None) -> NDArray:
     """Return `value` as a finite C-ordered float matrix; float32 stays float32."""
+    check_unmasked(name, value)
     array = np.asarray(value)
     dtype = _checked_dtype(name, array, n_features)
     array = np.ascontiguousarray(array, dtype=dtype)

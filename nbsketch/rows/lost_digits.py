@@ -17,7 +17,7 @@ from nbsketch.rows.transform import PREPROCESSINGS
 # Larger integers are not all exact in double precision.
 _EXACT = 2.0**53
 # First rows of those that are not in memory, which tell what varies.
-_HEAD = 100
+_HEAD = 10
 # Ranges up to this share of the magnitude, in units of rounding, are silent: arithmetic
 # with a constant.
 _ULPS = 4

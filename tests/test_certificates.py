@@ -123,12 +123,13 @@ def objective_of(model, X, y):
 
 @pytest.mark.thin(every=3)
 @pytest.mark.parametrize("alpha", [1e-10, 1e-8, 1e-6])
-def test_large_sketches_certify_the_model_that_predicts(alpha):
-    X, y = wave(1600, 1e-3)
+def test_large_sketches_certify_the_model_that_predicts(alpha, monkeypatch):
+    monkeypatch.setattr(sizes, "_LARGE_SIZE", 500)
+    X, y = wave(800, 1e-3)
     options = {"kernel": GaussianKernel(1.5), "alpha": alpha, "random_state": 0}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        model = SketchedKernelRegressor(**options, size=1001).fit(X, y)
+        model = SketchedKernelRegressor(**options, size=501).fit(X, y)
     value, least = objective_of(model, X, y), least_of_sketch(model, X, y)
     assert value - least <= 2 * model.dual_gap_ * value + 1e-7 * value
     assert value <= 1.01 * least
@@ -387,11 +388,12 @@ def test_the_mean_of_targets_far_from_zero_is_that_of_their_digits():
     assert centered(y[:, None], np.ones(5000), False)[0] == 0
 
 
-def test_large_sketches_of_targets_far_from_zero_are_solved_as_others():
+def test_large_sketches_of_targets_far_from_zero_are_solved_as_others(monkeypatch):
+    monkeypatch.setattr(sizes, "_LARGE_SIZE", 500)
     rng = np.random.default_rng(0)
-    X = rng.normal(size=(1100, 1))
+    X = rng.normal(size=(600, 1))
     y = np.round(np.sin(3 * X[:, 0]) * 2**20) / 2**20  # exact beside the offset
-    options = {"alpha": 1e-8, "sketch": "p-sparsified", "size": 1001, "random_state": 0}
+    options = {"alpha": 1e-8, "sketch": "p-sparsified", "size": 501, "random_state": 0}
     model = SketchedKernelRegressor("laplacian", bandwidth=2.0, **options)
     near = model.fit(X, y).objective_
     assert_allclose(model.fit(X, y + 2.0**26).objective_, near, rtol=1e-4)

@@ -346,9 +346,11 @@ def repeated_rows(n=1200, seed=0):
 
 
 @pytest.mark.parametrize("robust", [False, pytest.param(True, marks=pytest.mark.full)])
-def test_blocks_choose_smooth_models_where_rows_choose_interpolation(robust):
-    X, Y = repeated_rows(400)
-    groups = np.arange(400) // 10
+def test_blocks_choose_smooth_models_where_rows_choose_interpolation(
+    robust, short_searches
+):
+    X, Y = repeated_rows(300)
+    groups = np.arange(300) // 10
     rows = tune(X, Y, robust=robust, rng=0)
     assert rows.error < 0.1
     for cv, some in [(5, None), (8, groups), (None, groups)]:
@@ -374,18 +376,17 @@ def test_deviations_are_those_of_left_out_rows():
 
 def test_splitters_are_their_index_arrays():
     X, Y = repeated_rows(400)
-    first = tune(X, Y, cv=5, rng=0)
-    second = tune(X, Y, cv=list(KFold(5).split(X)), rng=0)
+    cvs = 5, list(KFold(5).split(X)), TimeSeriesSplit(4).split(X)
+    first, second, third = (tune(X, Y, cv=cv, max_iter=20, rng=0) for cv in cvs)
     assert first.kernel == second.kernel
-    third = tune(X, Y, cv=TimeSeriesSplit(4).split(X), rng=0)
     assert third.kernel != first.kernel
     assert 0.4 < third.error < 1.0
 
 
-def test_blocks_reach_the_selection_of_features():
+def test_blocks_reach_the_selection_of_features(short_searches):
     rng = np.random.default_rng(0)
-    X = rng.normal(size=(600, 60))
-    Y = np.sin(2 * X[:, :1]) + X[:, 1:2] * X[:, 2:3] + 0.1 * rng.normal(size=(600, 1))
+    X = rng.normal(size=(500, 60))
+    Y = np.sin(2 * X[:, :1]) + X[:, 1:2] * X[:, 2:3] + 0.1 * rng.normal(size=(500, 1))
     tuned = tune(X, Y, cv=4, rng=0)
     assert np.flatnonzero(tuned.relevance).tolist() == [0, 1, 2]
     assert tuned.error < 0.3
@@ -398,9 +399,10 @@ def test_rows_of_weight_zero_are_in_no_block(q):
     Y = X[:, :1] * X[:, 1:2] + 0.1 * rng.normal(size=(300, 1))
     weights = (np.arange(300) % 3 > 0).astype(float)
     there = weights > 0
-    desired = tune(X[there], Y[there], cv=4, rng=0)
+    options = {"cv": 4, "max_iter": 20, "rng": 0}
+    desired = tune(X[there], Y[there], **options)
     X[~there], Y[~there] = 1e3, -1e3
-    actual = tune(X, Y, cv=4, sample_weight=weights, rng=0)
+    actual = tune(X, Y, sample_weight=weights, **options)
     assert actual.kernel == desired.kernel
     assert (actual.alpha, actual.error) == (desired.alpha, desired.error)
 
@@ -429,7 +431,8 @@ def test_left_out_blocks_search_all_features_as_well(monkeypatch):
     rng = np.random.default_rng(0)
     X = rng.normal(size=(300, 120))
     for cv in (None, 3):
-        tune(X, X[:, :1] + 0.1 * rng.normal(size=(300, 1)), cv=cv, rng=0)
+        Y = X[:, :1] + 0.1 * rng.normal(size=(300, 1))
+        tune(X, Y, cv=cv, max_iter=20, rng=0)
     assert pools == [["isotropic", "selected"], ["isotropic", "selected", "learned"]]
 
 

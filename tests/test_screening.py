@@ -10,6 +10,8 @@ from nbsketch import SketchedKernelClassifier, SketchedKernelRegressor
 from nbsketch.rows.transform import fit_scaler
 from nbsketch.tuning import screening, tune, tuner
 from nbsketch.tuning import screening as tests_of_features
+from nbsketch.tuning.descent import Budget
+from nbsketch.tuning.rows import prepare
 from nbsketch.tuning.screening import evidence, rank_basis
 
 FUNCTIONS = {
@@ -18,6 +20,7 @@ FUNCTIONS = {
     "additive": lambda X: X[:, 0] + X[:, 1] ** 2 / 2 + np.cos(2 * X[:, 2]),
     "product of three": lambda X: X[:, 0] * X[:, 1] * X[:, 2],
 }
+pytestmark = pytest.mark.usefixtures("short_searches")
 functions = pytest.mark.parametrize("f", FUNCTIONS.values(), ids=FUNCTIONS)
 
 
@@ -151,16 +154,17 @@ def test_noise_has_no_features():
     for seed in range(6):
         rng = np.random.default_rng(seed)
         X, Y = rng.normal(size=(300, 100)), rng.normal(size=(300, 1))
-        tuned = tune(X, Y, rng=0)
-        found.append(len(kept_by(tuned)) < 100)
-    assert sum(found) <= 1
+        rows = prepare(X, Y, None, fit_scaler(X, "standard"), np.arange(300))
+        found.append(screening.screen(rows, 0, rng, Budget(300, np.inf)) is not None)
+    assert sum(found) <= 1 and not found[-1]
+    assert len(kept_by(tune(X, Y, rng=0))) == 100
 
 
 def test_copies_of_a_feature_are_not_added_with_it():
     rng = np.random.default_rng(3)
     X, y = draw(FUNCTIONS["additive"], q=5)
     others = 0.8 * X[:, np.tile([0, 1, 2], 20)] + 0.6 * rng.normal(size=(500, 60))
-    tuned = tune(np.hstack([X, others]), y[:, None], rng=0)
+    tuned = tune(np.hstack([X, others]), y[:, None], max_iter=40, rng=0)
     assert kept_by(tuned)[:3] == [0, 1, 2]
     assert len(kept_by(tuned)) <= 6
 
@@ -169,7 +173,7 @@ def test_many_outputs_share_the_features():
     X, y = draw(FUNCTIONS["sine and product"])
     rng = np.random.default_rng(1)
     mixed = np.outer(y, rng.normal(size=6)) + np.outer(X[:, 5], rng.normal(size=6))
-    tuned = tune(X, mixed + 0.1 * rng.normal(size=mixed.shape), rng=0)
+    tuned = tune(X, mixed + 0.1 * rng.normal(size=mixed.shape), max_iter=40, rng=0)
     assert kept_by(tuned) == [0, 1, 2, 5]
 
 
@@ -204,7 +208,7 @@ def test_more_features_than_rows():
 def test_scaler_has_the_kept_features(preprocessing):
     X, y = draw(FUNCTIONS["steps"])
     X[:, 1] = np.sign(X[:, 1]) * X[:, 1] ** 4
-    tuned = tune(X, y[:, None], preprocessing=preprocessing, rng=0)
+    tuned = tune(X, y[:, None], preprocessing=preprocessing, max_iter=40, rng=0)
     scaler = tuned.scaler
     count = {"standard": (3, 0), "rank": (0, 3)}.get(preprocessing)
     if count is None:
@@ -238,11 +242,10 @@ def test_a_row_of_weight_zero_is_not_there(q, robust):
     rng = np.random.default_rng(1)
     weights = rng.uniform(0.5, 1.5, size=300) * (np.arange(300) % 3 > 0)
     there = weights > 0
-    known = tune(
-        X[there], y[there, None], sample_weight=weights[there], rng=0, robust=robust
-    )
+    options = {"rng": 0, "robust": robust, "max_iter": 20}
+    known = tune(X[there], y[there, None], sample_weight=weights[there], **options)
     X[~there], y[~there] = 1e3, -1e3
-    found = tune(X, y[:, None], sample_weight=weights, rng=0, robust=robust)
+    found = tune(X, y[:, None], sample_weight=weights, **options)
     assert found.kernel == known.kernel
     assert (found.alpha, found.error) == (known.alpha, known.error)
     assert_array_equal(found.relevance, known.relevance)
@@ -258,8 +261,9 @@ def test_a_row_of_weight_zero_is_not_there(q, robust):
 def test_single_precision_is_tuned_in_double(q, robust):
     X, y = draw(FUNCTIONS["additive"], n=250, q=q)
     X, Y = X.astype(np.float32), y.astype(np.float32)[:, None]
-    single = tune(X, Y, rng=0, robust=robust)
-    double = tune(X.astype(float), Y.astype(float), rng=0, robust=robust)
+    options = {"rng": 0, "robust": robust, "max_iter": 20}
+    single = tune(X, Y, **options)
+    double = tune(X.astype(float), Y.astype(float), **options)
     assert single.kernel == double.kernel
     assert (single.alpha, single.error) == (double.alpha, double.error)
 
@@ -269,8 +273,8 @@ def test_heavier_rows_choose():
     other = np.sin(2 * X[:, 7]) + X[:, 8]
     weights = np.where(np.arange(500) < 250, 1.0, 1e-3)
     Y = np.where(np.arange(500) < 250, y, other)[:, None]
-    assert kept_by(tune(X, Y, sample_weight=weights, rng=0)) == [0, 1, 2]
-    assert kept_by(tune(X, Y, sample_weight=weights[::-1], rng=0)) == [7, 8]
+    for w, expected in ((weights, [0, 1, 2]), (weights[::-1], [7, 8])):
+        assert kept_by(tune(X, Y, sample_weight=w, max_iter=40, rng=0)) == expected
 
 
 # the estimators ---------------------------------------------------------------------

@@ -19,6 +19,7 @@ from nbsketch import (
     TabularKernelClassifier,
     TabularKernelRegressor,
 )
+from nbsketch.tuning import blocks, search
 
 
 def no_repetition(reason):
@@ -55,7 +56,12 @@ ESTIMATORS = [
         {},
     ),
     # repeated and weighted rows give predictions that agree up to the tolerance
-    (JointQuantileRegressor(quantiles=(0.25, 0.75), alpha=1e-3, tol=1e-6), LEVELS),
+    (
+        JointQuantileRegressor(
+            quantiles=(0.25, 0.75), bandwidth="median", alpha=1e-3, tol=1e-6
+        ),
+        LEVELS,
+    ),
     (SketchedSGDRegressor(), DRAWN),
     (SketchedSGDClassifier(n_epochs=5), DRAWN),
     (SpectralFilterRegressor(), {}),
@@ -66,6 +72,7 @@ ESTIMATORS = [
     (RandomFourierFeatures(), {}),
 ]
 OTHERS = [
+    (JointQuantileRegressor(quantiles=(0.25, 0.75), alpha=1e-3, tol=1e-6), LEVELS),
     (SketchedKernelRegressor(sketch="identity"), {}),
     (SketchedKernelRegressor("precomputed", fit_intercept=False), {}),
     (SketchedKernelRegressor(loss="huber", bandwidth="median", tol=1e-9), {}),
@@ -105,6 +112,17 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning"),
     pytest.mark.filterwarnings("ignore:.*have fewer than 5 rows:UserWarning"),
 ]
+
+
+@pytest.fixture(autouse=True)
+def brief_searches(monkeypatch):
+    """Let searches for length scales end early: no check asks for the best."""
+    monkeypatch.setattr(blocks, "_ROUNDS", 1)
+    monkeypatch.setattr(blocks, "_STEPS", 3)
+    monkeypatch.setattr(search, "_WIDE", (np.zeros(1), np.linspace(-9, 9, 5)))
+    for name in ("_EVIDENCE", "_FURTHER", "SHORT"):
+        stage = getattr(search, name)
+        monkeypatch.setattr(search, name, stage._replace(iterations=3))
 
 
 @pytest.mark.thin(every=3)

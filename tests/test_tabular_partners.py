@@ -13,6 +13,7 @@ from threadpoolctl import threadpool_info, threadpool_limits
 
 import nbsketch
 from nbsketch import TabularKernelClassifier, TabularKernelRegressor
+from nbsketch.tabular import _model as model_of_tables
 from nbsketch.tabular import boosting as boosted_trees
 from nbsketch.tabular import partners
 from nbsketch.tabular.boosting import BoostedTrees, affordable_folds, boosting
@@ -158,7 +159,7 @@ def test_classes_are_pooled():
 )
 def test_partners_are_checked(partners, error):
     X, y = linear_table(40)
-    with pytest.raises(error, match="`partners` must be None, 'auto' or a list of"):
+    with pytest.raises(error, match="`partners` must be None, 'auto', 'large' or a"):
         TabularKernelRegressor(partners=partners).fit(X, y)
 
 
@@ -261,6 +262,8 @@ def test_estimators_of_auto():
     ]  # fmt: skip
     boosted = "HistGradientBoosting"
     assert names == [[], [f"{boosted}Regressor"], [f"{boosted}Classifier"], []]
+    leaves = [boosting(n, none, 0)[0].max_leaf_nodes for n in (65_536, 65_537)]
+    assert leaves == [15, 63]
 
 
 @pytest.mark.parametrize(
@@ -282,6 +285,20 @@ def test_trees_of_large_tables_are_fitted_without_fewer_folds(
     found = affordable_folds(folds, data._replace(labels=labels), 1, known)
     assert list(map(len, found)) == [20] * len(sizes)
     assert len(affordable_folds(folds, data, 5, known)) == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "count"),
+    [({}, 1), ({"partners": None}, 0), ({"loss": "huber"}, 0), ({"cv": 3}, 1)],
+)
+def test_large_tables_have_trees_by_default(options, count, monkeypatch, rng):
+    """Of other losses, and of 1700 rows, they have none."""
+    monkeypatch.setattr(model_of_tables, "LARGE", 1700)
+    X = rng.normal(size=(1701, 2))
+    y = np.floor(3 * X[:, 0]) + 0.1 * rng.normal(size=1701)
+    model = TabularKernelRegressor(random_state=0, **options)
+    assert len(model.fit(X, y).partners_) == count
+    assert not model.fit(X[1:], y[1:]).partners_
 
 
 def test_classes_of_a_large_table_have_trees(monkeypatch, rng):

@@ -37,7 +37,7 @@ from nbsketch.rows.splits import (
     merges_copies,
     warn_of_divided_copies,
 )
-from nbsketch.tabular.boosting import BoostedTrees, affordable_folds, boosting
+from nbsketch.tabular.boosting import LARGE, BoostedTrees, affordable_folds, boosting
 from nbsketch.tabular.columns import Table, fit_table
 from nbsketch.tabular.fit import SQUARE, LeftOutRows, fit_machine
 from nbsketch.tabular.noise import Suspects
@@ -218,7 +218,8 @@ class TabularModel(SaveMixin, CallbackSupportMixin, BaseEstimator):
                 ConvergenceWarning,
                 stacklevel=5,
             )
-        if isinstance(self.partners, str):
+        is_large = n > LARGE and loss == SQUARE
+        if self.partners == "auto" or (is_large and self.partners == "large"):
             counts = np.bincount([] if classes is None else classes)
             partners = boosting(n, counts, int(rng.integers(2**31)))
             # Trees take less time than the machine, but have to be finished.

@@ -83,12 +83,13 @@ class Partner:
 def check_partners(partners: Any, classification: bool) -> list[Any]:
     """Return partners as a list, or raise an error for those that cannot be used.
 
-    The list is empty for "auto".
+    The list is empty for names.
     """
-    is_named = isinstance(partners, str) and partners == "auto"
+    is_named = isinstance(partners, str) and partners in ("auto", "large")
     given = [] if partners is None or is_named else partners
     kind = "classifiers" if classification else "regressors"
-    expected = f"`partners` must be None, 'auto' or a list of scikit-learn {kind}"
+    names = "None, 'auto', 'large'"
+    expected = f"`partners` must be {names} or a list of scikit-learn {kind}"
     if not isinstance(given, list | tuple):
         raise TypeError(f"{expected}, got {given!r:.60}")
     is_kind = is_classifier if classification else is_regressor

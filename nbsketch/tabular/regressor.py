@@ -58,10 +58,11 @@ class TabularKernelRegressor(
         the targets. "huber" without a number: the threshold is 1.345 robust standard
         deviations of the left-out errors. Several outputs: "square", "huber",
         "absolute_error" and other losses of norms.
-    partners : "auto", list of regressors or None, default=None
+    partners : "large", "auto", list of regressors or None, default="large"
         Estimators of scikit-learn that join the stack by their predictions of five
-        folds. They take the encoded rows. A model with a list of partners cannot be
-        saved by `save`. "auto": boosted trees, beyond 1500 rows. None: none.
+        folds. They take the encoded rows, and need skops in a model file. "large":
+        boosted trees beyond 65,536 rows if the loss is the square loss, fitted without
+        fewer folds, at least one. "auto": boosted trees beyond 1500 rows. None: none.
     cv : int, splitter, iterable of (train, test) or None, default=None
         Rows that are left out together wherever something is chosen; merged to 10
         blocks if there are more. None: single rows, with a `DependentRowsWarning` if
@@ -146,6 +147,7 @@ class TabularKernelRegressor(
     """
 
     loss: Any = "square"
+    partners: Any = "large"
 
     loss_ = SQUARE  # of models of older files
 

@@ -293,7 +293,7 @@ def test_useless_features_cost_next_to_nothing(f):
     oracle = SketchedKernelRegressor(random_state=0).fit(X[:, :3], y)
     desired = rmse(oracle, X_new[:, :3], target)
     assert rmse(model, X_new, target) < 1.3 * desired
-    assert desired < 0.25 * target.std()
+    assert desired < 0.3 * target.std()
 
 
 @pytest.mark.full

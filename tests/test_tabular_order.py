@@ -44,7 +44,7 @@ def test_a_series_is_warned_of_once_and_shuffled_rows_are_not(alone):
 
 
 def test_classes_of_a_series_are_warned_of():
-    X, y = series(1200)
+    X, y = series(1400)
     model = TabularKernelClassifier(partners=None, random_state=0)
     with pytest.warns(DependentRowsWarning):
         model.fit(X, y > 0)

@@ -10,6 +10,7 @@ from nbsketch.rows.transform import fit_scaler
 from nbsketch.tuning.blocks import BlockCriterion, learn, neighbors
 from nbsketch.tuning.descent import Budget
 from nbsketch.tuning.rows import Training, prepare
+from nbsketch.tuning.trees import grow
 
 KERNELS = {
     "gaussian": gaussian,
@@ -116,6 +117,18 @@ def test_many_rows_are_drawn_from_all_regions():
     centers = data.rows[blocks][:, :, 0].mean(axis=1)
     assert np.median(np.ptp(data.rows[blocks][:, :, 0], axis=1)) < 0.01
     assert np.all(np.histogram(centers, 4, (0, 1))[0] > 4)
+
+
+def test_random_factors_of_splits_do_not_depend_on_the_scales():
+    """Two searches are compared on the same blocks, but for what scales change."""
+    rows = np.random.default_rng(0).normal(size=(200, 2))
+    rows /= rows.std(axis=0)
+    scales = np.array([[1.0, 0.99], [0.99, 1.0]])
+    pairs = [
+        [grow(rows, one, 100, np.random.default_rng(s)).feature[0] for one in scales]
+        for s in range(40)
+    ]
+    assert sum(a == b for a, b in pairs) > 35 and len({a for a, _ in pairs}) == 2
 
 
 def test_blocks_of_many_columns_have_fewer_rows(monkeypatch):

@@ -44,12 +44,12 @@ class TableColumns:
     --------
     >>> import numpy as np
     >>> from nbsketch.tabular.columns import fit_columns
-    >>> X = np.array([["red", 1.0], ["blue", None], ["red", 3.0]], dtype=object)
+    >>> X = np.array([["red", 1.0], ["blue", 2.0], ["red", None]], dtype=object)
     >>> columns, rows = fit_columns(X, [1.0, 2.0, 3.0])
     >>> columns.feature_names.tolist()
-    ['x0_red', 'x1', 'x1_missing']
+    ['x0_blue', 'x1', 'x1_missing']
     >>> columns.transform([["green", 5.0]]).round(2).tolist()
-    [[0.67, 5.0, 0.0]]
+    [[0.33, 5.0, 0.0]]
     """
 
     columns: tuple[Column, ...]
@@ -90,7 +90,7 @@ class TableColumns:
 
         Columns of a data frame are matched by name, those of an array by position.
         A category that no training row has is 0 in all columns of a one-hot code (of
-        two levels: the share of the second), the target's mean as a target code, and
+        two levels: the share of the rarer one), the target's mean as a target code, and
         the median of an order. Categories are
         compared as text, and those that differ from all of training as numbers: 1, 1.0,
         "1", "01" and True are equal.
@@ -186,7 +186,7 @@ def fit_columns(
       they were is added. A missing category is a category.
     - Categories with an order (``Categorical``, ``Enum``) become 0, 1, ... Other
       categories and text have a column for each of up to 12 levels; two levels have
-      one, in which missing values are the weighted share of the second level.
+      one, in which missing values are the weighted share of the rarer level.
     - More levels are replaced by target codes: the weighted mean target of the level,
       shrunk to the overall mean by the formula of scikit-learn's ``TargetEncoder``, one
       for each output, or for each class after the first. For a training row they are

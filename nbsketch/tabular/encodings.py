@@ -304,7 +304,7 @@ def fit_encoding(
     if values.ordered:
         return _order(name, values, weights)
     if len(values.levels) <= MOST_LEVELS:
-        return _one_hot(name, values, weights)
+        return _one_hot(name, values, targets, weights)
     if len(values.levels) > len(values.data) / 2:
         _warn_of_numbers(name, values, _IDENTIFIER)
         return _unused(name, values, "identifier")
@@ -381,21 +381,29 @@ def _order(name: str, values: Values, weights: NDArray) -> LevelColumn:
     return LevelColumn(name, values.levels, table, "order", suffixes[:count])
 
 
-def _one_hot(name: str, values: Values, weights: NDArray) -> LevelColumn:
+def _one_hot(
+    name: str, values: Values, targets: NDArray, weights: NDArray
+) -> LevelColumn:
     """Return a column for each level, one for two levels, and one if values miss.
 
-    Of two levels the second has the column: missing values and unknown levels have its
-    weighted share there: neither level stands for them.
+    Columns are in the order of the weights of the levels, then of their mean targets:
+    models do not depend on their names. Of two levels the rarer has the column: missing
+    values and unknown levels have its weighted share there: neither stands for them.
     """
     k = len(values.levels)
-    first = int(k == 2)
-    last = k + int((values.data < 0).any())
-    suffixes = (*(f"_{level}" for level in values.levels), "_missing")[first:last]
+    present = values.data >= 0
+    codes = values.data[present]
+    w = weights[present]
+    totals = np.bincount(codes, w, k)
+    means = np.bincount(codes, w * targets[present, 0], k) / totals
+    order = np.lexsort([means, -totals])[int(k == 2) :]
     table = np.eye(k + 2)
     if k == 2:
-        present = values.data >= 0
-        table[k:, 1] = np.average(values.data[present], weights=weights[present])
-    return LevelColumn(name, values.levels, table[:, first:last], "one-hot", suffixes)
+        table[k:, order] = totals[order] / totals.sum()
+    columns = order if present.all() else np.append(order, k)
+    ends = (*(f"_{level}" for level in values.levels), "_missing")
+    suffixes = tuple(ends[j] for j in columns)
+    return LevelColumn(name, values.levels, table[:, columns], "one-hot", suffixes)
 
 
 def _target_codes(

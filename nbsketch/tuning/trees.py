@@ -92,8 +92,8 @@ def grow(
     length scales and times a random number from 0.2 to 1. If fewer than a tenth of the
     rows are on one side, the mean is tried instead, then the next column. A node that
     no column splits stays a leaf, whatever its size; so does one of equal rows. Leaves
-    follow each other along the columns, and depend neither on the order nor on the
-    direction of these: they begin on the side of the first row.
+    follow each other along the columns, whatever the direction of these: they begin on
+    the side of the first row.
 
     Parameters
     ----------
@@ -152,7 +152,8 @@ def _split(
     if len(index) > _SAMPLE:
         sample = rng.choice(index, _SAMPLE, replace=False)
     spread = rows[sample].var(axis=0) * np.square(scales)
-    spread[np.argsort(-spread)] *= rng.uniform(_JITTER, 1.0, len(spread))
+    # By their places: the same for all scales, so that searches are compared fairly.
+    spread *= rng.uniform(_JITTER, 1.0, len(spread))
     for column in np.argsort(-spread, kind="stable"):
         if spread[column] <= 0:
             return None

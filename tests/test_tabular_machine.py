@@ -224,7 +224,7 @@ def test_penalty_of_least_error(family, tau):
 @pytest.mark.parametrize("bad", [[], [0, 2], [1, 2], [2], [3, 4], [4, 5]])
 def test_large_tables_take_the_best_of_some_searches(bad, monkeypatch):
     """Two on a part of the rows, one of all rows; three for the rough kernel."""
-    monkeypatch.setattr(scales, "_LARGE", 1500)
+    monkeypatch.setattr(scales, "LARGE", 1500)
     monkeypatch.setattr(scales, "_SAMPLE", 500)
     calls = []
 

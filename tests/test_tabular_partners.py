@@ -1,5 +1,8 @@
 """Estimators that join the machine."""
 
+from io import BytesIO
+from zipfile import ZIP_DEFLATED, ZipFile
+
 import fuzz
 import numpy as np
 import pytest
@@ -202,6 +205,20 @@ def test_a_model_with_partners_is_saved_by_skops(model, partner, types, tmp_path
     loaded = nbsketch.load(path, trusted=trusted)
     assert_array_equal(loaded.predict(X), fitted.predict(X))
     assert repr(loaded) == repr(fitted)
+
+
+def test_partners_that_expand_are_refused(tmp_path, monkeypatch):
+    """Of a file of unknown origin memory is bounded before skops reads it."""
+    io = pytest.importorskip("skops.io")
+    packed = BytesIO()
+    with ZipFile(packed, "w", ZIP_DEFLATED) as parts:
+        parts.writestr("schema.json", " " * 10**6)
+    monkeypatch.setattr(io, "dumps", lambda model: packed.getvalue())
+    path = tmp_path / "model.npz"
+    TabularKernelRegressor(partners=[Ridge()]).save(path)
+    for trusted in (None, []):
+        with pytest.raises(ValueError, match="must not be compressed, got 1000000"):
+            nbsketch.load(path, trusted=trusted)
 
 
 def test_files_with_wrong_partners_are_refused(tmp_path):

@@ -2,8 +2,7 @@
 
 A file of unknown origin is safe to load: it can do no more than make a model of
 nbsketch from valid parts. See `load`, and its `trusted` for estimators of other
-libraries. In the JSON, an object with a dollar key encodes
-another type:
+libraries. In the JSON, an object with a dollar key encodes another type:
 
 =========================================  ==========================================
 ``{"$array": name, "dtype", "shape"}``     an array of the file, of that type and shape
@@ -20,9 +19,11 @@ from collections.abc import Sequence
 from dataclasses import is_dataclass
 from importlib.util import find_spec
 from inspect import signature
+from io import BytesIO
 from numbers import Integral
 from pathlib import Path
 from typing import Any, BinaryIO
+from zipfile import ZipFile
 
 import numpy as np
 import scipy.sparse as sp
@@ -255,6 +256,10 @@ class Decoder:
 
     def _estimator(self, name: str, packed: Any) -> Any:
         data = np.asarray(packed, dtype=np.uint8).tobytes()
+        with ZipFile(BytesIO(data)) as parts:
+            size = sum(part.file_size for part in parts.infolist())
+        if size > len(data):  # memory is bounded
+            raise ValueError(f"`{name}` must not be compressed, got {size} bytes")
         types = _skops().get_untrusted_types(data=data)
         if self._trusted is None or not set(types) <= set(self._trusted):
             raise ValueError(

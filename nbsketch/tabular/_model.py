@@ -37,7 +37,7 @@ from nbsketch.rows.splits import (
     merges_copies,
     warn_of_divided_copies,
 )
-from nbsketch.tabular.boosting import LARGE, BoostedTrees, affordable_folds, boosting
+from nbsketch.tabular.boosting import BoostedTrees, affordable_folds, boosting
 from nbsketch.tabular.columns import Table, fit_table
 from nbsketch.tabular.fit import SQUARE, LeftOutRows, fit_machine
 from nbsketch.tabular.noise import Suspects
@@ -50,6 +50,7 @@ from nbsketch.tabular.partners import (
 )
 from nbsketch.tabular.problem import Points
 from nbsketch.tabular.reading import as_frame
+from nbsketch.tabular.scales import LARGE
 from nbsketch.tuning.rows import Training
 
 # Features that the summary lists.

@@ -16,6 +16,7 @@ from nbsketch._jit.partition import TILE, tree_sums
 from nbsketch._jit.threads import run_slices
 from nbsketch._report.fields import array, stored
 from nbsketch._report.validation import check_indices
+from nbsketch.tabular.scales import LARGE
 from nbsketch.tuning.rows import Training
 
 # Rounds end after 15 without progress, and at so many trees: of more than two classes
@@ -30,10 +31,9 @@ _OPTIONS = {
 _MOST_TREES = 400
 # Rows times columns times classes of all folds: beyond, fewer are fitted, at least one.
 _MOST_NUMBERS = 5 * 10**7
-# More rows are a large table, of which trees know more than leaves of 1600 rows do, and
-# have larger leaves themselves: .83 and .81 of the machine's error on two tables of
-# 300,000 rows (flights of 2013, births by state and day).
-LARGE = 65_536
+# Of a large table trees know more than leaves of 1600 rows do, and have larger leaves
+# themselves: .83 and .81 of the machine's error on two tables of 300,000 rows (flights
+# of 2013, births by state and day).
 _LARGE_LEAVES = 63
 # At most so many rows, or fewer in a class, have no trees.
 _LEAST_ROWS = 1500

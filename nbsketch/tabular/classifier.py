@@ -36,11 +36,12 @@ class TabularKernelClassifier(ClassifierScore, LogProbabilities, TabularModel):
 
     Parameters
     ----------
-    partners : "auto", list of classifiers or None, default="auto"
+    partners : "auto", "large", list of classifiers or None, default="auto"
         Estimators of scikit-learn with `predict_proba`, which join a logarithmic pool
         of probabilities; see `TabularKernelRegressor`. "auto": boosted trees, from 10
         rows of each class; of more than two classes only if fits without each of two
-        folds lower the left-out log loss by 0.5 %. None: none.
+        folds lower the left-out log loss by 0.5 %. "large": these beyond 65,536 rows
+        only. None: none.
     class_weight : dict, "balanced" or None, default=None
         Weights of the classes, which multiply those of the rows. "balanced": inversely
         proportional to their frequencies. Probabilities are those of the weighted rows.

@@ -44,8 +44,8 @@ _PENALTY_ROWS = 800
 _TRIAL_LEAVES = 4
 # More rows are a large table: its searches are made several times, and leaves tell
 # which was best. One search alone was unsteady: errors of .325 to .464 for steps of
-# 300,000 rows with noise .3, now .329 to .334 (three draws).
-_LARGE = 65_536
+# 300,000 rows with noise .3, now .326 to .331 (four draws).
+LARGE = 65_536
 _SMOOTH_SEARCHES = 2
 _ROUGH_SEARCHES = 3
 # Rows of its first searches, whose neighbors are further apart than those of all rows.
@@ -136,7 +136,7 @@ def learn_scales(
         rows = replace(rows, scaler=scaler)
         points = [point]
     data = preprocessed(rows)
-    is_large = len(data.Y) > _LARGE
+    is_large = len(data.Y) > LARGE
     if is_large:
         finer = learn(data, FAMILIES[SMOOTH], points[0], rng, budget)
         points = [_best(data, SMOOTH, [points[0], finer])]
@@ -187,7 +187,7 @@ def _searched(
 
     Of a large table the better of two searches among a part of the rows.
     """
-    if len(rows.Y) <= _LARGE:
+    if len(rows.Y) <= LARGE:
         return _search(rows, rng, budget)
 
     def error(found: tuple[InputScaler, NDArray]) -> float:

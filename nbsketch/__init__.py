@@ -60,7 +60,7 @@ _PUBLIC = (
     "model_selection",
     "plots",
 )
-# Modules of base classes and functions: attributes, but no names of `import *`.
+# # Modules reached as attributes (base classes, functions), not by `import *`.
 _BASES = "gram kernels losses outputs sketches solvers features files structured tuning"
 _SUBMODULES = (*_PUBLIC, *_BASES.split(), "estimators", "tabular")
 

@@ -1,4 +1,4 @@
-"""Kernels: small frozen objects that can be called on two sets of rows."""
+"""Kernels: immutable objects called on two sets of samples."""
 
 from __future__ import annotations
 
@@ -34,31 +34,31 @@ __all__ = [
 ]
 
 _LOG2E = 1 / math.log(2)
-# Rows on which the median heuristic looks at all pairs.
+# Number of samples whose pairs the median heuristic uses.
 _MEDIAN_ROWS = 1000
-# A kernel value takes this many products at most.
+# A kernel value takes at most this many multiplications.
 _HIGHEST_DEGREE = 1000
 # Steep enough for any bandwidth, and finite in single precision.
 _STEEPEST = 1e30
-# Ranges below this share of the largest value are rounding of a constant, as in a file
-# of 12 digits,
+# Ranges below this share of the largest value count as rounding of a constant, as in a
+# text file of 12 digits,
 _CONSTANT = 1e-11
-# and those below so many units in the last place of it.
+# and ranges below this many units in its last place.
 _ULPS = 8
-# Rows of a precomputed matrix whose symmetry is checked.
+# Number of rows of a precomputed matrix checked for symmetry.
 _CHECKED = 200
-# Largest difference there as a share of the largest value: far above the rounding of
-# single precision.
+# Maximum asymmetry relative to the largest value: far above the rounding of single
+# precision.
 _ASYMMETRY = 1e-4
 
 
 class Kernel(fields.Checked, ABC):
-    """A positive semi-definite function of two rows.
+    """Base class of kernels: positive semi-definite functions of two samples.
 
     Attributes
     ----------
     takes_sparse : bool
-        Whether rows may be those of a sparse matrix.
+        Whether X may be a sparse matrix.
     """
 
     takes_sparse = True
@@ -68,8 +68,8 @@ class Kernel(fields.Checked, ABC):
     def __call__(self, X: ArrayLike, Y: ArrayLike | None = None) -> NDArray:
         """Return the matrix k(X, Y) of shape (n, m); Y is X by default.
 
-        Both may be sparse. The values are computed in float64, and rounded to float32
-        if both X and Y are float32.
+        Both may be sparse. Values are computed in float64, and rounded to float32 if
+        both X and Y are float32.
         """
         rows, others = self._check_pair(X, Y)
         form = self.compiled_form(rows.shape[1])
@@ -81,39 +81,39 @@ class Kernel(fields.Checked, ABC):
         return evaluate(form, rows, others, np.result_type(rows.dtype, others.dtype))
 
     def compiled_form(self, n_features: int) -> CompiledForm | None:
-        """Return the form for compiled code, or None if only a call gives values."""
+        """Return the form for compiled code; None if the kernel can only be called."""
         if self._metric is None:
             return None
         return CompiledForm(self._metric, "power", np.ones(n_features))
 
     def diag(self, X: ArrayLike) -> NDArray:
-        """Return k(x, x) for each row x of X, by default with one call a row."""
+        """Return k(x, x) for each row x of X; by default one call per row."""
         rows = self._check_rows("X", X)
         return np.array([self(rows[i : i + 1])[0, 0] for i in range(rows.shape[0])])
 
     def resolve(
         self, X: Any, rng: Any = None, sample_weight: NDArray | None = None
     ) -> Kernel:
-        """Return the kernel with every parameter that depends on data set from X.
+        """Return the kernel with all data-dependent parameters set from X.
 
-        `sample_weight` (n,) are positive weights of its rows, None for equal ones.
+        `sample_weight` (n,) are positive weights; None: equal weights.
         """
         return self
 
     def take(self, rows: Any, index: NDArray | None = None) -> Any:
-        """Return the landmarks that represent some rows; by default all rows."""
+        """Return the landmarks that represent some samples; by default the samples."""
         return rows if index is None else rows[index]
 
     def check_landmarks(self, landmarks: ArrayLike, n_features: int) -> Any:
-        """Return landmarks as an array if they are such as `take` gives."""
+        """Check landmarks of the form returned by `take`; return them as an array."""
         return self._check_rows("landmarks", landmarks, n_features)
 
     def check_domain(self, name: str, rows: Any) -> None:
-        """Raise an error if the kernel is not defined on some rows."""
+        """Raise an error if the kernel is undefined for some rows."""
         if sp.issparse(rows) and not self.takes_sparse:
             raise TypeError(
                 f"`{name}` must be dense for {type(self).__name__}, got a sparse "
-                "matrix: kernels of inner products and Euclidean distances take them"
+                "matrix: pass X.toarray(), or a kernel of inner products or distances"
             )
 
     def _check_rows(self, name: str, rows: Any, n_features: int | None = None) -> Any:
@@ -127,7 +127,7 @@ class Kernel(fields.Checked, ABC):
 
 
 def check_bandwidth(name: str, bandwidth: Any) -> float | tuple[float, ...] | str:
-    """Return a bandwidth as a number, a tuple of them, or "median"."""
+    """Return a bandwidth as a number, a tuple of numbers, or "median"."""
     allowed = f"`{name}` must be a number, one number per feature or 'median'"
     if isinstance(bandwidth, str):
         if bandwidth != "median":
@@ -136,9 +136,9 @@ def check_bandwidth(name: str, bandwidth: Any) -> float | tuple[float, ...] | st
     if np.ndim(bandwidth) > 1 or np.size(bandwidth) == 0:
         raise ValueError(f"{allowed}, got shape {np.shape(bandwidth)}")
     several = np.ndim(bandwidth) == 1
-    # numbers of NumPy would be printed with their type
+    # NumPy numbers would be printed with their type
     widths = [np.asarray(width).item() for width in np.atleast_1d(bandwidth)]
-    # A feature of infinite bandwidth does not count; one for all is a mistake.
+    # An infinite bandwidth removes a feature; for all features it is a mistake.
     checked = tuple(
         w if several and w == np.inf else validation.check_positive(name, w)
         for w in widths
@@ -172,7 +172,7 @@ def _bandwidth_of_features(bandwidth: Any, n_features: int) -> NDArray:
 
 
 class UnitKernel(Kernel):
-    """A kernel whose points all have the value 1 with themselves."""
+    """Base class of kernels with k(x, x) = 1."""
 
     def diag(self, X: ArrayLike) -> NDArray:
         """Return ones: k(x, x) = 1."""
@@ -182,7 +182,7 @@ class UnitKernel(Kernel):
 
 @dataclass(frozen=True)
 class StationaryKernel(UnitKernel):
-    """A kernel of the differences of features, each divided by its bandwidth."""
+    """Base class of kernels of feature differences divided by bandwidths."""
 
     bandwidth: Any = "median"
     _distance = "euclidean"
@@ -193,8 +193,8 @@ class StationaryKernel(UnitKernel):
     ) -> Kernel:
         """Return the kernel with "median" replaced by the median distance in X.
 
-        If features are constant in X, theirs is infinite: the distances in X do not
-        tell their units. See `median_distance` and `Kernel.resolve`.
+        Features that are constant in X get an infinite bandwidth, because the distances
+        in X say nothing about their scale. See `median_distance` and `Kernel.resolve`.
         """
         if self.bandwidth != "median":
             _bandwidth_of_features(self.bandwidth, X.shape[1])
@@ -207,7 +207,7 @@ class StationaryKernel(UnitKernel):
         return replace(self, bandwidth=tuple(widths.tolist()))
 
     def compiled_form(self, n_features: int) -> CompiledForm:
-        """Return what compiled code needs; the bandwidth must be known."""
+        """Return the form for compiled code; the bandwidth must be a number."""
         _check_resolved(self.bandwidth)
         metric, profile, scale = self._family()
         widths = _bandwidth_of_features(self.bandwidth, n_features)
@@ -225,12 +225,12 @@ class GaussianKernel(StationaryKernel):
     Parameters
     ----------
     bandwidth : float, sequence of floats or "median"
-        One length for all features or one for each, in the units of X. "median" is the
-        median distance between rows, so that the scale of X does not matter.
-        A feature of infinite bandwidth does not count; "median" makes it that of
+        One length for all features or one per feature, in the units of X. "median" is
+        the median distance between samples, which makes the kernel independent of the
+        scale of X. An infinite bandwidth removes a feature; "median" sets it for
         features that are constant in X.
     gamma : float, optional
-        Another spelling of the bandwidth: gamma = 1 / (2 bandwidth^2).
+        Alternative to `bandwidth`: gamma = 1 / (2 bandwidth^2).
 
     Examples
     --------
@@ -247,7 +247,7 @@ class GaussianKernel(StationaryKernel):
         if gamma is not None:
             if not (isinstance(self.bandwidth, str) and self.bandwidth == "median"):
                 raise ValueError(
-                    "`gamma` and `bandwidth` are two spellings of one number: give one"
+                    "`gamma` and `bandwidth` set the same number: pass only one of them"
                 )
             width = math.sqrt(0.5 / validation.check_positive("gamma", gamma))
             object.__setattr__(self, "bandwidth", width)
@@ -264,10 +264,10 @@ class LaplacianKernel(StationaryKernel):
     Parameters
     ----------
     bandwidth : float, sequence of floats or "median"
-        One length for all features or one for each, in the units of X. "median" is the
-        median of the distances :math:`\|x - y\|_1` between rows.
-        A feature of infinite bandwidth does not count; "median" makes it that of
-        features that are constant in X.
+        One length for all features or one per feature, in the units of X. "median" is
+        the median of the distances :math:`\|x - y\|_1` between samples. An infinite
+        bandwidth removes a feature; "median" sets it for features that are constant in
+        X.
 
     Examples
     --------
@@ -294,10 +294,9 @@ class MaternKernel(StationaryKernel):
     Parameters
     ----------
     bandwidth : float, sequence of floats or "median"
-        One length for all features or one for each, in the units of X. "median" is the
-        median distance between rows.
-        A feature of infinite bandwidth does not count; "median" makes it that of
-        features that are constant in X.
+        One length for all features or one per feature, in the units of X. "median" is
+        the median distance between samples. An infinite bandwidth removes a feature;
+        "median" sets it for features that are constant in X.
     nu : {0.5, 1.5, 2.5, inf}
         Smoothness.
 
@@ -325,7 +324,7 @@ class MaternKernel(StationaryKernel):
 def varying_features(X: Any) -> NDArray:
     """Return the mask of the features of X (n, q) that vary by more than rounding.
 
-    Whole numbers that are exact in the type of X vary by any difference.
+    Integers that are exact in the dtype of X vary by any difference.
     """
     low, high = (
         end.toarray().ravel() if sp.issparse(end) else end
@@ -348,20 +347,20 @@ def median_distance(
     rng: Any = None,
     sample_weight: NDArray | None = None,
 ) -> float:
-    """Return the median distance of pairs of different rows, of at most 1000 drawn.
+    """Return the median distance between different samples (at most 1000, drawn).
 
-    A pair counts by the product of the weights of its rows, and equal rows are no pair:
-    a row of weight two counts as the same row twice, a row of weight zero as no row.
-    The median is 1 where all rows are equal.
+    Each pair is weighted by the product of its sample weights, and identical samples
+    form no pair: a sample of weight two is equivalent to the same sample twice, a
+    sample of weight zero is ignored. If all samples are identical, the median is 1.
 
     Parameters
     ----------
     X : ndarray or csr_array of shape (n, q)
-        Rows; sparse ones for all but the metric "cityblock".
+        Samples; may be sparse except for the metric "cityblock".
     metric : str
-        "euclidean", "cityblock", or "tanimoto": that of `GaussianTanimotoKernel`.
+        "euclidean", "cityblock", or "tanimoto" (see `GaussianTanimotoKernel`).
     rng : None, int or Generator
-        Source of the draw.
+        Random number generator of the draw.
     sample_weight : ndarray of shape (n,), default=None
         Positive weights. None: equal weights.
     """
@@ -370,7 +369,7 @@ def median_distance(
     if n > _MEDIAN_ROWS:
         rows = validation.random_generator(rng).choice(n, _MEDIAN_ROWS, replace=False)
         sample_weight = None if sample_weight is None else sample_weight[rows]
-    X = X[rows].astype(np.float64)  # an index copies lazy rows, and those of Dask
+    X = X[rows].astype(np.float64)  # the index copies lazy and Dask rows
     distances = _distances(X, metric)
     is_pair = distances > 0
     if not is_pair.any():
@@ -383,16 +382,16 @@ def median_distance(
 
 
 def weighted_median(values: NDArray, weights: NDArray) -> float:
-    """Return the median of values that are repeated by their weights.
+    """Return the median of values repeated by their weights.
 
-    Where half of the weight is on either side it is the mean of the two middle values,
-    as for equal weights.
+    If half of the weight is on either side, it is the mean of the two middle values, as
+    for equal weights.
     """
     order = np.argsort(values, kind="stable")
     values = values[order]
     below = np.cumsum(weights[order])
     half = below[-1] / 2
-    # Sums of weights that are not integers are compared up to rounding.
+    # Sums of non-integer weights are compared up to rounding.
     low = int(np.searchsorted(below, half * (1 - 1e-9)))
     is_half = abs(below[low] - half) <= 1e-9 * half
     return float((values[low] + values[low + is_half]) / 2)
@@ -418,11 +417,11 @@ class PolynomialKernel(Kernel):
     Parameters
     ----------
     degree : int
-        Degree, from 1 to 1000.
+        Degree, an integer from 1 to 1000.
     scale : float
-        Positive factor of the inner product.
+        Factor (> 0) of the inner product.
     offset : float
-        Non-negative constant.
+        Constant (>= 0).
 
     Examples
     --------
@@ -442,7 +441,7 @@ class PolynomialKernel(Kernel):
     )
 
     def compiled_form(self, n_features: int) -> CompiledForm:
-        """Return what compiled code needs."""
+        """Return the form for compiled code."""
         scale = np.full(n_features, math.sqrt(self.scale))
         return CompiledForm("product", "power", scale, self.offset, self.degree)
 
@@ -479,18 +478,18 @@ def squared_norms(X: Any) -> NDArray:
 
 @dataclass(frozen=True)
 class SobolevKernel(Kernel):
-    r"""First-order Sobolev kernel on the unit interval, or cube.
+    r"""First-order Sobolev kernel on the unit interval or cube.
 
     .. math:: k(x, y) = \prod_j \min(x_j, y_j), \qquad x, y \in [0, 1]^q
 
-    With one feature its functions are those with f(0) = 0 and a square integrable
-    derivative, and their squared norm is :math:`\int_0^1 f'(t)^2 dt`. They are zero
-    where a feature is; the intercept of an estimator lifts that.
+    With one feature, its functions satisfy f(0) = 0 and have a square integrable
+    derivative; their squared norm is :math:`\int_0^1 f'(t)^2 dt`. They are zero
+    wherever a feature is 0; the intercept of an estimator compensates for that.
 
     Raises
     ------
     ValueError
-        When called, if a number is outside [0, 1].
+        When called with a number outside [0, 1].
 
     Notes
     -----
@@ -525,13 +524,13 @@ class SobolevKernel(Kernel):
 
 @dataclass(frozen=True)
 class TanimotoKernel(UnitKernel):
-    r"""Tanimoto kernel, of sets or counts: 1 for equal rows, 0 for orthogonal ones.
+    r"""Tanimoto kernel for sets or counts: 1 for equal rows, 0 for orthogonal ones.
 
     .. math:: k(x, y) =
         \frac{\langle x, y\rangle}{\|x\|^2 + \|y\|^2 - \langle x, y\rangle}
 
-    For rows of zeros and ones it is the Jaccard index: the size of the intersection
-    divided by that of the union. Two rows of zeros have similarity 1.
+    For binary rows it is the Jaccard index: the size of the intersection divided by the
+    size of the union. Two zero rows have similarity 1.
 
     Raises
     ------
@@ -540,10 +539,10 @@ class TanimotoKernel(UnitKernel):
 
     Notes
     -----
-    Positive semi-definite for all real rows, negative entries included: it equals
-    :math:`\sum_{j \ge 1} (\langle x, y\rangle / (\|x\|^2 + \|y\|^2))^j`, whose terms
-    are products of positive semi-definite kernels, and converges as the ratio is at
-    most 1/2. Ralaivola, Swamidass, Saigo and Baldi, "Graph kernels for chemical
+    It is positive semi-definite for all real rows, including negative entries: it
+    equals :math:`\sum_{j \ge 1} (\langle x, y\rangle / (\|x\|^2 + \|y\|^2))^j`, a sum
+    of products of positive semi-definite kernels, which converges because the ratio is
+    at most 1/2. Ralaivola, Swamidass, Saigo and Baldi, "Graph kernels for chemical
     informatics", Neural Networks 2005 (binary rows); Tripp, Bacallado, Singh and
     Hernandez-Lobato, "Tanimoto random features for scalable molecular machine
     learning", NeurIPS 2023 (real rows).
@@ -571,7 +570,7 @@ class TanimotoKernel(UnitKernel):
 
 @dataclass(frozen=True)
 class GaussianTanimotoKernel(TanimotoKernel):
-    r"""Gaussian kernel of the distance that the Tanimoto kernel T defines.
+    r"""Gaussian kernel of the distance defined by the Tanimoto kernel T.
 
     .. math:: k(x, y) = \exp\bigl(-(1 - T(x, y)) / \text{bandwidth}^2\bigr)
 
@@ -580,9 +579,9 @@ class GaussianTanimotoKernel(TanimotoKernel):
     Parameters
     ----------
     bandwidth : float or "median", default=1.0
-        Length in that feature space, where no two rows are further apart than
-        :math:`\sqrt{8/3}`, nor those without negative entries than :math:`\sqrt{2}`.
-        "median" is the median distance between rows there.
+        Length in that feature space, where distances are at most :math:`\sqrt{8/3}`,
+        and at most :math:`\sqrt{2}` without negative entries. "median" is the median
+        distance between samples there.
 
     Raises
     ------
@@ -610,7 +609,7 @@ class GaussianTanimotoKernel(TanimotoKernel):
         return replace(self, bandwidth=median)
 
     def compiled_form(self, n_features: int) -> CompiledForm:
-        """Return what compiled code needs; the bandwidth must be known."""
+        """Return the form for compiled code; the bandwidth must be a number."""
         _check_resolved(self.bandwidth)
         steepness = min(_LOG2E / self.bandwidth / self.bandwidth, _STEEPEST)
         return CompiledForm("tanimoto", "complement", np.ones(n_features), steepness)
@@ -618,14 +617,14 @@ class GaussianTanimotoKernel(TanimotoKernel):
 
 @dataclass(frozen=True)
 class CallableKernel(Kernel):
-    """Any function of two sets of rows, evaluated tile by tile.
+    """Kernel from a function of two sets of samples, evaluated tile by tile.
 
     Parameters
     ----------
     function : callable
         ``function(X, Y)`` returns the matrix of kernel values, of shape (n, m). It must
-        be symmetric and positive semi-definite. It gets CSR arrays where rows are
-        sparse.
+        be symmetric and positive semi-definite. Sparse samples are passed as CSR
+        arrays.
 
     Examples
     --------
@@ -663,7 +662,7 @@ class CallableKernel(Kernel):
 
 @dataclass(frozen=True)
 class PrecomputedKernel(Kernel):
-    """The rows of X are kernel values already: k(x, x_j) for each training row x_j.
+    """Kernel whose X already holds kernel values: k(x, x_j) for each training sample.
 
     Examples
     --------
@@ -676,7 +675,7 @@ class PrecomputedKernel(Kernel):
     takes_sparse = False
 
     def __call__(self, X: ArrayLike, Y: ArrayLike | None = None) -> NDArray:
-        """Return the columns Y (indices of training rows; all by default) of X."""
+        """Return the columns Y (indices of training samples; default: all) of X."""
         rows = self._check_rows("X", X)
         return rows if Y is None else rows[:, self.check_landmarks(Y, rows.shape[1])]
 
@@ -685,30 +684,29 @@ class PrecomputedKernel(Kernel):
         K = self._check_rows("X", X)
         if K.shape[0] != K.shape[1]:
             raise ValueError(
-                "`X` must be the square matrix of the kernel values of its rows, got "
-                f"shape {K.shape}"
+                f"`X` must be the square matrix of kernel values, got shape {K.shape}"
             )
         return np.diagonal(K).copy()
 
     def resolve(
         self, X: Any, rng: Any = None, sample_weight: NDArray | None = None
     ) -> PrecomputedKernel:
-        """Return the kernel; square X must be symmetric, checked on some rows."""
+        """Return the kernel; check on a subset of rows that square X is symmetric."""
         n = X.shape[0]
         if n == X.shape[1]:
             _check_symmetric(X, np.unique(np.linspace(0, n - 1, _CHECKED).astype(int)))
         return self
 
     def take(self, rows: NDArray, index: NDArray | None = None) -> NDArray:
-        """Return the indices themselves: they represent the training rows."""
+        """Return the indices themselves, which represent the training samples."""
         return np.arange(rows.shape[1]) if index is None else index
 
     def check_landmarks(self, landmarks: ArrayLike, n_features: int) -> NDArray:
-        """Return landmarks as an array if they are indices of columns."""
+        """Check that landmarks are column indices; return them as an array."""
         index = np.asarray(landmarks)
         if index.ndim != 1 or index.dtype.kind not in "iu":
             raise TypeError(
-                "`landmarks` must be indices of training rows when the kernel is "
+                "`landmarks` must be indices of training samples when the kernel is "
                 f"precomputed, got shape {index.shape} and dtype {index.dtype}"
             )
         validation.check_indices("landmarks", index, n_features)
@@ -728,7 +726,7 @@ def _check_symmetric(K: NDArray, rows: NDArray) -> None:
 
 
 KERNELS: dict[str, type[Kernel]] = {
-    "auto": GaussianKernel,  # where an estimator does not learn a better one
+    "auto": GaussianKernel,  # for estimators that learn no length scales
     "gaussian": GaussianKernel,
     "laplacian": LaplacianKernel,
     "matern": MaternKernel,
@@ -741,7 +739,7 @@ KERNELS: dict[str, type[Kernel]] = {
 }
 
 
-# Kernels whose length scales can be learned, by the family of `_jit.tuning.FAMILIES`.
+# Kernels with learnable length scales, by the family of `_jit.tuning.FAMILIES`.
 LEARNABLE: dict[str, StationaryKernel] = {
     "gaussian": GaussianKernel(),
     "matern-1/2": MaternKernel(nu=0.5),
@@ -749,7 +747,7 @@ LEARNABLE: dict[str, StationaryKernel] = {
     "matern-5/2": MaternKernel(nu=2.5),
     "laplacian": LaplacianKernel(),
 }
-# Names of kernels whose length scales can be learned, and their families.
+# Names of kernels with learnable length scales, and their families.
 LEARNABLE_NAMES = {
     name: family
     for name, kernel in KERNELS.items()
@@ -759,7 +757,7 @@ LEARNABLE_NAMES = {
 
 
 def as_kernel(kernel: Any, bandwidth: Any = None, *, prefix: str = "") -> Kernel:
-    """Return a kernel from an object, a name or a function of two sets of rows.
+    """Return a kernel from an object, a name or a function of two sets of samples.
 
     Parameters
     ----------
@@ -768,9 +766,9 @@ def as_kernel(kernel: Any, bandwidth: Any = None, *, prefix: str = "") -> Kernel
         "matern", "polynomial", "linear", "sobolev", "tanimoto", "gaussian-tanimoto" and
         "precomputed", or a function ``k(X, Y)``.
     bandwidth : optional
-        The bandwidth, where `kernel` is the name of a kernel that has one.
+        Bandwidth, if `kernel` is the name of a kernel that has one.
     prefix : str
-        Prefix of the two argument names in error messages, such as ``"output_"``.
+        Prefix of both argument names in error messages, such as ``"output_"``.
     """
     name = f"{prefix}kernel"
     if isinstance(kernel, type) and issubclass(kernel, Kernel):

@@ -1,16 +1,17 @@
 r"""Losses, each described by the four numbers of its conjugate.
 
-A regression loss is a function psi of the residual r = y - f, a classification loss one
-of the margin m = y f with y in {-1, +1}. All but the logistic loss are *extended
-linear-quadratic* (Rockafellar and Wets, "Variational Analysis", section 11.D):
+A regression loss is a function psi of the residual r = y - f, a classification loss a
+function of the margin m = y f with y in {-1, +1}. All except the logistic loss are
+*extended linear-quadratic* (Rockafellar and Wets, "Variational Analysis", section
+11.D):
 
 .. math:: \psi^*(a) = \tfrac{\gamma}{2} a^2 + \epsilon |a|
           \quad\text{for } lo \le a \le hi, \qquad +\infty \text{ elsewhere,}
 
-and for classification psi is taken at 1 - m. The four numbers (gam, eps, lo, hi) are
-all that a solver needs: a new loss of this kind is one class with one property. Other
-smooth losses are given by a derivative: see `Loss`. Two losses are of a mean exp(f) of
-positive targets: see `LogLinkLoss`.
+and for classification psi is evaluated at 1 - m. Solvers need only the four numbers
+(gam, eps, lo, hi), so a new loss of this kind is a class with one property. Other
+smooth losses are defined by a derivative: see `Loss`. Two losses are functions of a
+positive mean exp(f): see `LogLinkLoss`.
 """
 
 import copy
@@ -42,7 +43,7 @@ __all__ = [
     "as_loss",
 ]
 
-# Residuals at which a loss is compared with what it claims to be.
+# Residuals at which a loss is compared with its declared properties.
 _PROBES = np.concatenate([[0.0], *(s * np.logspace(-3, 3, 25) for s in (-1.0, 1.0))])
 
 
@@ -66,7 +67,7 @@ class ELQ(NamedTuple):
         """Return psi(r) = max_a ``a r - psi*(a)``."""
         r = np.asarray(residual, dtype=float)
         a = self.slope(r)
-        return a * (r - self.gam / 2 * a) - self.eps * np.abs(a) + 0.0  # never -0
+        return a * (r - self.gam / 2 * a) - self.eps * np.abs(a) + 0.0  # avoids -0
 
     def conjugate(self, dual: ArrayLike) -> NDArray:
         """Return psi*(a)."""
@@ -76,26 +77,24 @@ class ELQ(NamedTuple):
 
 
 class Loss(Checked):
-    """Base of all losses, of the residual or (`is_classification`) of the margin.
+    """Base class of losses of the residual or (`is_classification`) of the margin.
 
-    A subclass describes itself in one of two ways, and both are solved to a certified
-    gap:
+    A subclass defines itself in one of two ways; both are solved to a certified gap:
 
-    1. It is extended linear-quadratic: override the property `elq`. Everything else
-       follows, and all solvers take the loss.
-    2. It is smooth: override `value` and `derivative`. `solve_scalar` uses L-BFGS.
+    1. Extended linear-quadratic: override the property `elq`. Everything else is
+       derived, and all solvers take the loss.
+    2. Smooth: override `value` and `derivative`. `solve_scalar` uses L-BFGS.
 
-    The loss must be convex, and all methods must take arrays. Losses without `elq` are
-    refused by the solvers for several outputs and by the stochastic ones. Override
-    `lipschitz` if it is needed.
+    The loss must be convex, and all methods must accept arrays. Solvers for several
+    outputs and stochastic solvers require `elq`. Override `lipschitz` if it is needed.
 
     Attributes
     ----------
     is_classification : bool
         Class attribute: the loss is a function of the margin m = y f, not of y - f.
     is_radial : bool
-        Class attribute: the loss is defined on norms of residual vectors as well, so
-        it is even, and nondecreasing in the size of the residual.
+        Class attribute: the loss is also defined for norms of residual vectors, so it
+        is even, and nondecreasing in the size of the residual.
     """
 
     is_classification = False
@@ -103,7 +102,7 @@ class Loss(Checked):
 
     @property
     def elq(self) -> ELQ | None:
-        """The four numbers of the conjugate, or None."""
+        """The four numbers of the conjugate; None if it has another form."""
         return None
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
@@ -112,7 +111,7 @@ class Loss(Checked):
         return {field.name: getattr(self, field.name) for field in names}
 
     def set_params(self, **params: Any) -> Self:
-        """Set parameters of this object, as estimators of scikit-learn do."""
+        """Set parameters of this object, like scikit-learn estimators."""
         known = self.get_params()
         for name in params:
             check_choice("a parameter of a loss", name, known)
@@ -122,12 +121,12 @@ class Loss(Checked):
         return self
 
     def __sklearn_clone__(self) -> Self:
-        """Return a copy, also of a loss without parameters of a dataclass."""
+        """Return a copy, including losses without dataclass parameters."""
         return copy.copy(self)
 
     @property
     def lipschitz(self) -> float:
-        """Smallest Lipschitz constant; infinite for the losses of square type."""
+        """Smallest Lipschitz constant; infinite for losses with quadratic growth."""
         numbers = self.linear_quadratic()
         return max(abs(numbers.lo), abs(numbers.hi))
 
@@ -141,7 +140,7 @@ class Loss(Checked):
         return self._described().value(self._residual(x))
 
     def derivative(self, x: ArrayLike) -> NDArray:
-        """Return the derivative of `value`; at a kink, one of the subgradients."""
+        """Return the derivative of `value`; at a kink, a subgradient."""
         slope = self._described().slope(self._residual(x))
         return -slope if self.is_classification else slope
 
@@ -152,7 +151,7 @@ class Loss(Checked):
         return self.value(targets - scores)
 
     def link(self, y: NDArray) -> NDArray:
-        """Return targets on the scale of the score, as the solvers take them."""
+        """Return targets on the scale of the score, as used by solvers."""
         return y
 
     def mean(self, scores: NDArray) -> NDArray:
@@ -166,24 +165,24 @@ class Loss(Checked):
         return self.value(np.linalg.norm(np.asarray(residuals, dtype=float), axis=1))
 
     def linear_quadratic(self) -> ELQ:
-        """Return `elq`, or raise an error that says why it cannot be used."""
+        """Return `elq`, or raise an error with the reason why it is unavailable."""
         numbers = self.elq
         if numbers is None:
             raise TypeError(
-                "`loss` must be linear-quadratic for this solver: override `elq` to "
-                f"give the four numbers of its conjugate, got {self!r} without them"
+                "`loss` must be linear-quadratic for this solver, got "
+                f"{self!r}: override `elq` to return the four numbers of its conjugate"
             )
         if self._gives("value"):
             expected = numbers.value(self._residual(_PROBES))
             if not np.allclose(self.value(_PROBES), expected):
                 raise ValueError(
-                    "`loss` must have a `value` that belongs to its `elq`, got "
+                    "`loss` must have a `value` that agrees with its `elq`, got "
                     f"{self!r} with {numbers}: override `elq` as well, to return None"
                 )
         return numbers
 
     def check_solvable(self) -> None:
-        """Raise `TypeError` if the loss gives too little for a scalar solver."""
+        """Raise `TypeError` if the loss is not defined for a scalar solver."""
         if self.elq is not None:
             self.linear_quadratic()
         elif not (self._gives("value") and self._gives("derivative")):
@@ -193,7 +192,7 @@ class Loss(Checked):
             )
 
     def check_radial(self) -> Self:
-        """Return the loss, or raise an error if it is not one of norms."""
+        """Return the loss if it is a loss of norms, else raise an error."""
         if not self.is_radial:
             raise ValueError(self._not_radial())
         if self.elq is not None and not self._gives("value"):
@@ -215,16 +214,16 @@ class Loss(Checked):
         return f"`loss` must be one of {radial} on vectors of residuals, got {self!r}"
 
     def _gives(self, name: str) -> bool:
-        """Whether a subclass overrides a method."""
+        """Return whether a subclass overrides a method."""
         return getattr(type(self), name) is not getattr(Loss, name)
 
     def _described(self) -> ELQ:
-        """Return `elq`, or raise an error that names the ways to do without."""
+        """Return `elq`, or raise an error that names the methods to override."""
         if self.elq is None:
             self.check_solvable()
             raise TypeError(
-                "`loss` must override the method that is called: it cannot be derived "
-                f"from what {self!r} gives"
+                "`loss` must override the called method, which cannot be derived, got "
+                f"{self!r}"
             )
         return self.elq
 
@@ -285,7 +284,7 @@ class EpsilonInsensitiveLoss(Loss):
     Parameters
     ----------
     epsilon : float, default=0.1
-        Residuals up to this size (>= 0) have loss zero; 0 gives the absolute loss.
+        Residuals up to this size (>= 0) have zero loss; 0 gives the absolute loss.
 
     References
     ----------
@@ -315,7 +314,7 @@ class SquaredEpsilonInsensitiveLoss(Loss):
     Parameters
     ----------
     epsilon : float, default=0.1
-        Residuals up to this size (>= 0) have loss zero; 0 gives the square loss.
+        Residuals up to this size (>= 0) have zero loss; 0 gives the square loss.
 
     Examples
     --------
@@ -338,7 +337,7 @@ class SquaredEpsilonInsensitiveLoss(Loss):
 class PinballLoss(Loss):
     """Pinball loss: ``quantile r`` if ``r >= 0``, else ``(quantile - 1) r``.
 
-    With r = y - f, its minimizer estimates the conditional quantile of that level.
+    With r = y - f, the minimizer is the conditional quantile of this level.
 
     Parameters
     ----------
@@ -367,7 +366,7 @@ class PinballLoss(Loss):
 
 @dataclass(frozen=True)
 class HingeLoss(Loss):
-    """Loss of the support vector machine, ``max(1 - m, 0)`` of the margin m = y f.
+    """Hinge loss of support vector machines, ``max(1 - m, 0)`` of the margin m = y f.
 
     Examples
     --------
@@ -399,7 +398,7 @@ class SquaredHingeLoss(Loss):
 class LogisticLoss(Loss):
     """Logistic loss, ``log(1 + exp(-m))`` of the margin m = y f.
 
-    The one built-in loss that is not linear-quadratic: its conjugate is an entropy.
+    The only built-in loss that is not linear-quadratic: its conjugate is an entropy.
 
     Examples
     --------
@@ -417,41 +416,41 @@ class LogisticLoss(Loss):
         return np.logaddexp(0.0, -np.asarray(x, dtype=float))
 
     def derivative(self, x: ArrayLike) -> NDArray:
-        """Return the derivative of `value`, minus the probability of an error."""
+        """Return the derivative of `value`: minus the probability of an error."""
         m = np.asarray(x, dtype=float)
         tail = np.exp(-np.abs(m))
         return -np.where(m > 0, tail, 1.0) / (1.0 + tail)
 
 
 class LogLinkLoss(Loss):
-    """Base of the losses of a positive mean, exp(f): half the deviance.
+    """Base class of losses of a positive mean exp(f): half the deviance.
 
-    They are no functions of the residual y - f. Solvers take ``link(y)`` as targets.
+    They are not functions of the residual y - f. Solvers use ``link(y)`` as targets.
 
     Attributes
     ----------
     power : float
-        Class attribute: the power of the mean to which the variance is proportional.
+        Class attribute: the variance is proportional to this power of the mean.
     """
 
     power: ClassVar[float]
-    least: ClassVar[str]  # of the targets, in words
+    least: ClassVar[str]  # requirement on the targets, in words
 
     lipschitz = np.inf
     is_smooth = True  # for the solvers
 
     @abstractmethod
     def targets(self, linked: NDArray) -> NDArray:
-        """Return y of ``link(y)``."""
+        """Return y from ``link(y)``."""
 
     def mean(self, scores: NDArray) -> NDArray:
         """Return the means exp(f)."""
         return np.exp(scores)
 
     def check_solvable(self) -> None:
-        """Raise `TypeError`: the loss has no derivative by the residual."""
+        """Raise `TypeError`: the loss has no derivative in the residual."""
         raise TypeError(
-            f"`loss` must be a function of residuals here, got {self!r}, which is one "
+            f"`loss` must be a function of residuals here, got {self!r}, a function "
             "of targets and scores: use `of_rows`, or solve_scalar"
         )
 
@@ -459,18 +458,18 @@ class LogLinkLoss(Loss):
         if not is_valid.all():
             wrong = y[~is_valid].flat[0]
             raise ValueError(
-                f"`y` must be {self.least} for {self!r}, got {wrong}: drop such rows, "
-                "or use another loss"
+                f"`y` must be {self.least} for {self!r}, got {wrong}: drop these "
+                "samples, or use another loss"
             )
 
 
 @dataclass(frozen=True)
 class PoissonLoss(LogLinkLoss):
-    """Half the Poisson deviance of counts or rates y >= 0, of the mean exp(f).
+    """Half the Poisson deviance of counts or rates y >= 0 with the mean exp(f).
 
     For counts of unequal exposure, pass rates (counts over exposure) as targets and the
-    exposure as `sample_weight`; the objective is then that of counts with the offset
-    log(exposure).
+    exposure as `sample_weight`; the objective then equals that of counts with the
+    offset log(exposure).
 
     Examples
     --------
@@ -488,17 +487,17 @@ class PoissonLoss(LogLinkLoss):
         return np.log(y + 0.5)
 
     def targets(self, linked: NDArray) -> NDArray:
-        """Return y of ``link(y)``."""
+        """Return y from ``link(y)``."""
         return np.maximum(np.exp(linked) - 0.5, 0.0)
 
     def of_rows(self, targets: NDArray, scores: NDArray) -> NDArray:
-        """Return half the deviance of each row, targets being ``link(y)``."""
+        """Return half the deviance of each sample, for targets ``link(y)``."""
         return kl_div(self.targets(targets), np.exp(scores))
 
 
 @dataclass(frozen=True)
 class GammaLoss(LogLinkLoss):
-    """Half the gamma deviance of targets y > 0, of the mean exp(f).
+    """Half the gamma deviance of targets y > 0 with the mean exp(f).
 
     Examples
     --------
@@ -516,11 +515,11 @@ class GammaLoss(LogLinkLoss):
         return np.log(y)
 
     def targets(self, linked: NDArray) -> NDArray:
-        """Return y of ``link(y)``."""
+        """Return y from ``link(y)``."""
         return np.exp(linked)
 
     def of_rows(self, targets: NDArray, scores: NDArray) -> NDArray:
-        """Return half the deviance of each row, targets being ``link(y)``."""
+        """Return half the deviance of each sample, for targets ``link(y)``."""
         return kl_div(1.0, np.exp(targets - scores))
 
 
@@ -538,7 +537,7 @@ LOSSES: dict[str, type[Loss]] = {
 }
 
 
-# The names that scikit-learn has for them.
+# Names in scikit-learn.
 SKLEARN_LOSSES: dict[str, Loss] = {
     "squared_error": SquareLoss(),
     "absolute_error": EpsilonInsensitiveLoss(epsilon=0.0),
@@ -551,7 +550,7 @@ SKLEARN_LOSSES: dict[str, Loss] = {
 
 
 def as_loss(loss: Any) -> Loss:
-    """Return a loss from an object, or from its name here or in scikit-learn.
+    """Return a loss from an object, or from its name in nbsketch or scikit-learn.
 
     Examples
     --------

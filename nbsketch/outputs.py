@@ -62,7 +62,7 @@ class Output(Checked):
 
     @property
     def size(self) -> int | None:
-        """Number of outputs d; None if any number is possible."""
+        """Number of outputs d; None for any number."""
         raise NotImplementedError
 
     def _matrix(self, n_outputs: int) -> NDArray:
@@ -108,7 +108,7 @@ class IdentityOutput(Output):
 
 @dataclass(frozen=True)
 class QuantileOutput(Output):
-    r"""Gaussian kernel of quantile levels, which couples quantile curves.
+    r"""Output matrix of a Gaussian kernel on quantile levels; couples quantile curves.
 
     :math:`M_{jl} = \exp(-\gamma (\tau_j - \tau_l)^2)`.
 
@@ -149,7 +149,7 @@ class QuantileOutput(Output):
 
 @dataclass(frozen=True)
 class GraphOutput(Output):
-    r"""Graph-regularized outputs: outputs joined by an edge are similar.
+    r"""Graph-regularized output matrix: outputs joined by an edge are similar.
 
     :math:`M = (\mu L + (1 - \mu) I)^{-1}`, where L is the Laplacian of the graph; the
     pseudo-inverse at mu = 1.
@@ -200,7 +200,7 @@ class GraphOutput(Output):
 
 @dataclass(frozen=True)
 class MatrixOutput(Output):
-    """Given symmetric positive semi-definite output matrix M.
+    """Output matrix M given as an array.
 
     Parameters
     ----------

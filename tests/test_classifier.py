@@ -122,7 +122,7 @@ def test_bad_input_is_refused():
     X, y = make_rings(50)
     with pytest.raises(ValueError, match="at least two classes, got 1 class"):
         make_model().fit(X, np.zeros(50, int))
-    with pytest.raises(ValueError, match="`loss` must be a loss of margins"):
+    with pytest.raises(ValueError, match="`loss` must be a margin loss"):
         make_model(loss="huber").fit(X, y)
     with pytest.raises(ValueError, match="Unknown label type"):
         make_model().fit(X, np.linspace(0, 1, 50))

@@ -457,7 +457,9 @@ def test_an_integer_cv_is_stratified_by_class():
 def test_classes_without_a_training_row_are_warned_of():
     X, y = load_iris(return_X_y=True)
     model = ConformalClassifier(LogisticRegression(max_iter=1000), cv=KFold(3))
-    with pytest.warns(UserWarning, match="class 2 has calibration rows but no train"):
+    with pytest.warns(
+        UserWarning, match="class 2 has calibration samples but no train"
+    ):
         model.fit(X, y)
 
 
@@ -503,14 +505,14 @@ def test_errors_of_use_name_the_argument_and_keep_the_model():
     model = ConformalRegressor(LinearRegression(), cv=2).fit(X, y, groups=y > 0)
     before = model.predict_interval(X)
     calls = [
-        ({"groups": np.full(60, 7)}, "`groups` must be groups of calibration rows"),
+        ({"groups": np.full(60, 7)}, "`groups` must be groups of calibration samples"),
         ({"sample_weight": np.ones(60)}, "`sample_weight` must be None"),
         ({"coverage": 2}, "`coverage` must be in"),
     ]
     for call, message in calls:
         with pytest.raises(ValueError, match=message):
             model.predict_interval(X, **call)
-    with pytest.raises(ValueError, match="`groups` must be given"):
+    with pytest.raises(ValueError, match="`groups` must be passed"):
         model.update(X, y)
     with pytest.raises((TypeError, ValueError), match="sample_weight"):
         model.fit(X, y, sample_weight="heavy")

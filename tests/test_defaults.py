@@ -216,21 +216,21 @@ def test_summary_says_what_limits_the_fit(noise, more, gain):
 
 
 @pytest.mark.parametrize(
-    ("options", "machine", "more"),
+    ("options", "method", "more"),
     [
-        ({}, "exact, .* passes of .*, the default for 300", "all rows"),
+        ({}, "exact, .* passes of .*, the default for 300", "all samples"),
         ({"size": 60}, "sketch, closed form, as given", "size='auto'"),
-        ({"max_seconds": 60.0}, "exact, .*, the largest for max_se.*60", "all rows"),
+        ({"max_seconds": 60.0}, "exact, .*, the largest for max_se.*60", "all samples"),
         ({"size": "auto"}, "sketch, closed form, as given", "from size .* to .* %"),
         ({"loss": "huber", "size": 50}, "sketch, .* iterations, as given", "larger"),
     ],
 )
-def test_summary_names_the_machine(low, surface, options, machine, more):
+def test_summary_names_the_method(low, surface, options, method, more):
     X, y = surface
     lines = model(**options).fit(X, y).summary().splitlines()
-    (found,) = [line for line in lines if line.startswith("  machine")]
+    (found,) = [line for line in lines if line.startswith("  method")]
     (buys,) = [line for line in lines if line.startswith("  more")]
-    assert re.search(machine, found) and re.search(more, buys)
+    assert re.search(method, found) and re.search(more, buys)
 
 
 @pytest.mark.parametrize(

@@ -155,7 +155,7 @@ def test_the_default_has_all_rows(loss, many):
     least = solve_dual(nbsketch.GaussianKernel(1.0)(X), y, loss, 1e-3, tol=1e-7)
     assert found.dual_gap_ <= 1e-6
     assert_allclose(found.objective_, least.objective, rtol=2e-6)
-    assert "the default for 600 rows" in found.summary()
+    assert "the default for 600 samples" in found.summary()
 
 
 @pytest.mark.parametrize("loss", ["hinge", "logistic"])

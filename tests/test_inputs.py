@@ -449,14 +449,16 @@ def test_summary_reports_the_choices():
     model = regressor(size="auto").fit(X, y)
     lines = dict(line.split(maxsplit=1) for line in model.summary().splitlines()[1:])
     assert model.summary().splitlines()[0] == "SketchedKernelRegressor"
-    assert lines["rows"] == "120, 9 features"
+    assert lines["samples"] == "120, 9 features"
     assert lines["kernel"].startswith("MaternKernel(bandwidth=<")
     assert lines["inputs"].startswith("9 standardized features")
     assert lines["length-scales"].startswith(f"x0 {model.length_scales_[0]:.3g}, ")
     assert lines["length-scales"].endswith("; 4 longer")
     assert lines["sketch"].startswith(f"size {model.size_}, rank {model.rank_}, ")
     landmarks = len(model.landmarks_)
-    assert lines["prediction"].startswith(f"{landmarks} kernel values a row, model of ")
+    assert lines["prediction"].startswith(
+        f"{landmarks} kernel values per sample, model of "
+    )
     assert f"{model.size_}: " in lines["size"]
     assert float(lines["alpha"]) == pytest.approx(model.alpha_, rel=1e-3)
     assert float(lines["objective"].split(",")[0]) == pytest.approx(

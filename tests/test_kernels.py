@@ -300,7 +300,7 @@ for q in (3, 40):
 
 def test_gamma_is_another_spelling_of_the_bandwidth():
     assert GaussianKernel(gamma=0.125) == GaussianKernel(bandwidth=2.0)
-    with pytest.raises(ValueError, match="`gamma` and `bandwidth` are two spellings"):
+    with pytest.raises(ValueError, match="`gamma` and `bandwidth` set the same number"):
         GaussianKernel(2.0, gamma=0.125)
     for gamma in (0, -1, math.nan, math.inf):
         with pytest.raises(ValueError, match="`gamma` must be in"):

@@ -296,7 +296,7 @@ def test_wrong_signs_and_a_tiny_penalty_do_not_take_long(monkeypatch):
     assert falls(model, X, [-1, 1, 1]) < 0.1 * y.std()
     model.set_params(alpha=1e-12)
     monkeypatch.setattr(_monotonic, "_ROUNDS", 2)
-    with pytest.warns(ConvergenceWarning, match="are left after 2 rounds"):
+    with pytest.warns(ConvergenceWarning, match="are violated after 2 rounds"):
         model.fit(X, y)
     assert model.monotonic_violation_ > 1
 
@@ -308,7 +308,7 @@ def test_quantiles_that_cannot_be_solved_say_so(monkeypatch):
     model = JointQuantileRegressor((0.2, 0.8), **options | {"alpha": 1e-13})
     with monkeypatch.context() as patched:
         patched.setattr(_monotonic, "_ROUNDS", 2)
-        with pytest.warns(ConvergenceWarning, match="left after 2 rounds"):
+        with pytest.warns(ConvergenceWarning, match="violated after 2 rounds"):
             model.fit(X, y)
     assert np.isfinite(model.coef_).all() and np.isfinite(model.dual_gap_)
     monkeypatch.setattr(_monotonic, "_TOL", 1e-6)

@@ -137,7 +137,9 @@ def test_rows_of_another_fit_are_refused(weights, sketch, offset):
         (X, y + 1.0, weights),
         (X, y, np.r_[np.ones(149), 1e3]),
     ):
-        with pytest.raises(ValueError, match="the objective of the model is"):
+        with pytest.raises(
+            ValueError, match="must be the data of `fit`, with objective"
+        ):
             model.fit_posterior(*others)
 
 
@@ -236,9 +238,9 @@ def test_what_has_no_posterior_is_refused():
     with pytest.raises(ValueError, match="without an output matrix"):
         SketchedKernelRegressor(output=output).fit(X, two).fit_posterior(X, two)
     gram = GaussianKernel(1.0)(X, X)
-    with pytest.raises(ValueError, match="`kernel` must be one of rows"):
+    with pytest.raises(ValueError, match="`kernel` must be computed from samples"):
         SketchedKernelRegressor("precomputed").fit(gram, Y).fit_posterior(gram, Y)
-    with pytest.raises(ValueError, match="`X` must hold the 150 rows"):
+    with pytest.raises(ValueError, match="`X` must hold the 150 samples"):
         SketchedKernelRegressor().fit(X, Y).fit_posterior(X[:90], Y[:90])
     da = pytest.importorskip("dask.array")
     lazy = da.from_array(X, chunks=50), da.from_array(Y, chunks=50)

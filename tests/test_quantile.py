@@ -258,7 +258,7 @@ def test_a_path_and_a_file(tmp_path):
             "`solver` must be 'auto' for non_crossing='constraint', got 'adam'",
         ),
         ({"calibration": 1.0}, "`calibration` must be in"),
-        ({"calibration": 0.999}, "`calibration` must leave rows to fit on"),
+        ({"calibration": 0.999}, "`calibration` must leave samples to fit on"),
     ],
 )
 def test_bad_options_are_refused(options, message):

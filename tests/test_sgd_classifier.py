@@ -205,7 +205,7 @@ def test_early_stopping_takes_labels():
 @pytest.mark.parametrize(
     "options, message",
     [
-        ({"loss": "square"}, "`loss` must be a loss of margins"),
+        ({"loss": "square"}, "`loss` must be a margin loss"),
         ({"class_weight": "balanced"}, "`class_weight` must be None or a dict"),
         ({"class_weight": {"else": 2.0}}, "`class_weight` must be of the classes"),
         ({"early_stopping": True}, "`early_stopping` False in partial_fit"),

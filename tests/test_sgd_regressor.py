@@ -565,7 +565,7 @@ def test_errors_of_data():
     X, Y = data(d=2)
     with pytest.raises(ValueError, match="`y` must have one column"):
         regressor(loss="pinball").fit(X, Y)
-    with pytest.raises(ValueError, match="`early_stopping` must be False unless two"):
+    with pytest.raises(ValueError, match="`early_stopping` needs at least two samples"):
         regressor(early_stopping=True, size=1).fit(X[:1], Y[:1])
     model = regressor().partial_fit(X, Y)
     with pytest.raises(ValueError, match=r"`y` must have shape \(300, 2\)"):
@@ -578,8 +578,16 @@ def test_errors_of_data():
     ("options", "others", "words"),
     [
         ({}, (True, True), "`early_stopping` must be True with `X_val`"),
-        ({"early_stopping": True}, (True, False), "`X_val` and `y_val` go together"),
-        ({"early_stopping": True}, (False, True), "`X_val` and `y_val` go together"),
+        (
+            {"early_stopping": True},
+            (True, False),
+            "`X_val` and `y_val` must be passed together",
+        ),
+        (
+            {"early_stopping": True},
+            (False, True),
+            "`X_val` and `y_val` must be passed together",
+        ),
     ],
 )
 def test_errors_of_validation_data(options, others, words):

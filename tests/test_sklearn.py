@@ -110,7 +110,7 @@ def expected_failures(estimator):
 pytestmark = [
     pytest.mark.filterwarnings("ignore:no penalty from:UserWarning"),
     pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning"),
-    pytest.mark.filterwarnings("ignore:.*have fewer than 5 rows:UserWarning"),
+    pytest.mark.filterwarnings("ignore:.*have fewer than 5 samples:UserWarning"),
 ]
 
 

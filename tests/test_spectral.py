@@ -260,9 +260,9 @@ def test_save_and_load(filter, tmp_path):
         ({"filter": "tikhonov"}, "`filter` must be one of"),
         ({"order": 2}, "`order` has no meaning for filter='ridge'"),
         ({"filter": "cutoff", "step": 1.0}, "`step` has no meaning"),
-        ({"n_steps": 3}, r"`n_steps` has no meaning for RidgeFilter\(\), got 3"),
+        ({"n_steps": 3}, r"`n_steps` must be None for RidgeFilter\(\), got 3"),
         ({"filter": "landweber", "n_steps": 0}, "`n_steps` must be at least 1"),
-        ({"filter": "landweber", "n_steps": 2, "alpha": 1.0}, "two spellings"),
+        ({"filter": "landweber", "n_steps": 2, "alpha": 1.0}, "set the same number"),
         ({"filter": "landweber", "step": 1e3}, "`step` must be at most 1 over"),
         ({"filter": CutoffFilter(), "order": 2}, "`order` goes with the name"),
         ({"criterion": "aic"}, "`criterion` must be one of"),
@@ -283,7 +283,7 @@ def test_bad_parameters_leave_a_fitted_model(parameters, message):
 
 def test_bad_validation_rows():
     X, y = data()
-    with pytest.raises(ValueError, match="`X_val` and `y_val` go together"):
+    with pytest.raises(ValueError, match="`X_val` and `y_val` must be passed together"):
         regressor().fit(X, y, X_val=X)
     with pytest.raises(ValueError, match=r"`y_val` must have shape \(150, 1\), got"):
         regressor().fit(X, y, X_val=X, y_val=y[:9])

@@ -192,7 +192,7 @@ def test_classes_of_few_rows_are_a_warning():
     X, y = logits(40, 0)
     names = np.where(y == 1, "common", "frequent")
     names[:3] = "seldom"
-    with pytest.warns(UserWarning, match=r"fewer than 5 rows: seldom \(3\)"):
+    with pytest.warns(UserWarning, match=r"fewer than 5 samples: seldom \(3\)"):
         TabularKernelClassifier(random_state=0).fit(X, names)
     names[3:5] = "seldom"
     TabularKernelClassifier(random_state=0).fit(X, names)

@@ -269,7 +269,7 @@ def test_one_percent_of_gross_errors_costs_little(where, leaf_rows, new):
             model.fit(X_bad, y_bad)
         assert rmse(model, *new) < 1.08 * clean
     assert where == "inputs" or model.n_outliers_ == 3
-    told = "new rows without gross errors" in model.summary()
+    told = "new samples without gross errors" in model.summary()
     assert told == (model.n_outliers_ > 0)
 
 

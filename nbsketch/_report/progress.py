@@ -1,7 +1,7 @@
-"""Progress of long computations: what a callback is told, and what is displayed.
+"""Progress of long computations: state passed to callbacks, and its display.
 
-A fit that has a callback or is verbose opens a `Watch`. Every computation inside it
-that takes long reports to the watch of its thread, so nothing has to be passed down.
+A fit that has a callback or is verbose opens a `Watch`. Long computations inside it
+report to the watch of their thread, so no argument has to be passed down.
 """
 
 import math
@@ -17,13 +17,13 @@ from nbsketch._report.validation import check_integer, check_positive
 T = TypeVar("T")
 _REFRESH = 0.1  # seconds between two updates of a line
 _LOGGED = 10.0  # seconds between two lines of a log file
-# Columns that a line of a notebook clears: it knows no control sequence for that.
+# Columns cleared on a notebook line, which supports no control sequence for that.
 _COLUMNS = 100
-# Relative gap above which a solution is no model, and a limit of time has to wait.
+# Relative gap above which a solution is unusable, so the time limit is extended.
 USABLE_GAP = 0.1
-# How long it waits at most, as a share of the limit.
+# Maximum extension, as a share of the limit.
 _GRACE = 1.0
-# What a stage minimizes, where it is not the objective of the fit.
+# Quantity that a stage minimizes, if it is not the objective of the fit.
 _OBJECTIVES = {
     "length-scales": "leave-one-out error",
     "penalty": "held-out loss",
@@ -35,8 +35,8 @@ _OBJECTIVES = {
 class Display:
     """A line on standard error, replaced in terminals and notebooks.
 
-    A log file gets the first line, one every ten seconds, and the last one, without
-    control characters.
+    A log file gets the first line, one line every ten seconds, and the last one,
+    without control characters.
     """
 
     def __init__(self) -> None:
@@ -52,13 +52,13 @@ class Display:
         return sys.stderr.isatty() or _is_notebook(sys.stderr)
 
     def update(self, line: str, *, now: bool = False) -> None:
-        """Show a line in the place of the last one; not too often unless `now`."""
+        """Replace the displayed line; at a limited rate unless `now`."""
         self._line = line
         if now or time.monotonic() >= self._next:
             self._write()
 
     def end(self) -> None:
-        """Show the last line, and leave it where it is."""
+        """Display the last line and keep it."""
         if self._line and (self._in_place or self._line != self._written):
             self._write()
         if self._written and self._in_place:
@@ -80,16 +80,16 @@ class Display:
 
 
 def _is_notebook(stream: TextIO) -> bool:
-    """Return whether a stream writes to a cell of a notebook."""
+    """Return whether a stream writes to a notebook cell."""
     return type(stream).__module__.partition(".")[0] in ("ipykernel", "google")
 
 
-# A solver's callback: iteration, objective, gap, seconds; true to stop.
+# Callback of a solver: iteration, objective, gap, seconds; returns true to stop.
 SolverCallback = Callable[[int, float, float, float], bool]
 
 
 class FitState(NamedTuple):
-    """What a callback is told of a running fit.
+    """State of a running fit, passed to callbacks.
 
     Attributes
     ----------
@@ -97,15 +97,15 @@ class FitState(NamedTuple):
         "length-scales", "size", "penalty", "features", "solver", "steps", or a stage
         of a composed model.
     iteration : int
-        Iterations done in this stage: of the search, penalties or sizes tried, Newton
-        steps, passes over a Gram matrix, gradient steps.
+        Iterations done in this stage: search iterations, penalties or sizes tried,
+        Newton steps, passes over a Gram matrix, or gradient steps.
     total : int or None
-        Number of iterations planned. None: not known.
+        Number of iterations planned. None: unknown.
     rows, n_rows : int
-        Rows done in the current pass over the features, and in a whole pass. Both are 0
-        where no pass is counted.
+        Samples done in the current pass over the features, and in a full pass. Both are
+        0 if no pass is counted.
     objective : float or None
-        Value that the stage minimizes. None: not evaluated.
+        Value minimized by the stage. None: not evaluated.
     gap : float or None
         Certified bound on the distance of the objective from its minimum, relative to
         the objective. None: unknown.
@@ -128,7 +128,7 @@ class FitState(NamedTuple):
     ...     loss="huber", bandwidth=1.0, size=50, alpha=1e-3, random_state=0,
     ...     callback=close_enough, tol=1e-2,
     ... )
-    >>> bool(model.fit(X, y).dual_gap_ < 0.1)
+    >>> model.fit(X, y).dual_gap_ < 1e-2
     True
     """
 
@@ -149,9 +149,10 @@ class Watch:
     Attributes
     ----------
     asked : bool
-        Whether the callback has asked to stop.
+        Whether the callback has requested a stop.
     stopped : bool
-        Whether it has, or the time is over. The callback is not called again.
+        Whether a stop was requested or the time is over. The callback is not called
+        again.
     """
 
     def __init__(
@@ -169,7 +170,7 @@ class Watch:
 
     @property
     def stage(self) -> str:
-        """The stage that was reported last; empty before the first."""
+        """The last reported stage; empty before the first."""
         return self._state.stage
 
     def _open(self, stage: str) -> None:
@@ -179,10 +180,10 @@ class Watch:
         self._first: tuple[float, float] | None = None
 
     def report(self, stage: str, **state_fields: Any) -> bool:
-        """Report fields of the state; return whether to stop.
+        """Update fields of the state; return whether to stop.
 
-        `tol`, the relative gap at which the stage ends, is used to estimate the time
-        left.
+        `tol`, the relative gap at which the stage ends, is used to estimate the
+        remaining time.
         """
         if stage != self._state.stage:
             self._open(stage)
@@ -194,19 +195,19 @@ class Watch:
         if self._display is not None:
             self._display.update(_line(self._state))
         if self._callbacks and not self.stopped:
-            with _reporting_to(None):  # not the fits that the callback makes
+            with _reporting_to(None):  # ignore fits inside the callback
                 self.stopped = any([bool(c(self._state)) for c in self._callbacks])
                 self.asked = self.stopped
         self.stopped |= now - self._began >= self._max_seconds
         return self.stopped
 
     def seconds_left(self) -> float:
-        """Return the seconds until the time is over."""
+        """Return the remaining seconds."""
         return self._began + self._max_seconds - time.perf_counter()
 
     @contextmanager
     def shortened(self, seconds: float) -> Iterator[None]:
-        """Let the time be over sooner; what stops then does not stop the fit."""
+        """Shorten the time limit for a part; stopping there does not stop the fit."""
         limit = self._max_seconds
         self._max_seconds = limit - seconds
         try:
@@ -217,7 +218,7 @@ class Watch:
 
     @property
     def is_overdue(self) -> bool:
-        """Whether the time is over for so long that any solution is the last one."""
+        """Whether the time has been over so long that any solution is accepted."""
         return self.seconds_left() < -_GRACE * self._max_seconds
 
     def _left(self, state: FitState, now: float, tol: float | None) -> float | None:
@@ -242,7 +243,7 @@ class Watch:
 def _by_gap(
     began: float, first: float, now: float, gap: float, tol: float
 ) -> float | None:
-    """Return the seconds until a gap that falls geometrically reaches `tol`."""
+    """Return the seconds until a geometrically decreasing gap reaches `tol`."""
     if gap <= tol:
         return 0.0
     if not (math.isfinite(first) and gap < first):
@@ -251,7 +252,7 @@ def _by_gap(
 
 
 def _line(state: FitState) -> str:
-    """Return the line that is displayed."""
+    """Return the line to display."""
     title = state.stage
     parts = []
     if state.iteration:
@@ -263,7 +264,7 @@ def _line(state: FitState) -> str:
     if state.gap is not None and math.isfinite(state.gap):
         parts.append(f"relative gap {state.gap:.1e}")
     if 0 < state.rows < state.n_rows:
-        parts.append(f"{state.rows:,} of {state.n_rows:,} rows")
+        parts.append(f"{state.rows:,} of {state.n_rows:,} samples")
     parts.append(f"{state.seconds:.1f} s")
     if state.seconds_left:
         parts.append(f"about {state.seconds_left:.0f} s left")
@@ -282,8 +283,8 @@ def watching(
 ) -> Iterator[None]:
     """Open a watch for a fit, with the arguments of an estimator and one more callback.
 
-    Without any of them, and if `verbose` is 0, a fit inside another one reports to the
-    watch of that one.
+    If no callback is given and `verbose` is 0, a nested fit reports to the watch of the
+    outer fit.
     """
     shown = check_integer("verbose", verbose, low=0) > 0
     if callback is not None and not callable(callback):
@@ -315,19 +316,19 @@ def _reporting_to(watch: Watch | None) -> Iterator[None]:
 
 
 def is_watched() -> bool:
-    """Return whether anyone wants to know of the progress."""
+    """Return whether progress is observed."""
     return _current.get() is not None
 
 
 def seconds_left() -> float:
-    """Return the seconds that the running fit may still take; infinite by default."""
+    """Return the seconds left for the running fit; infinite by default."""
     watch = _current.get()
     return math.inf if watch is None else watch.seconds_left()
 
 
 @contextmanager
 def share_of_time(share: float) -> Iterator[None]:
-    """Let a part of the running fit take this share of the time that is left."""
+    """Limit a part of the running fit to this share of the remaining time."""
     watch = _current.get()
     if watch is None or math.isinf(watch.seconds_left()):
         yield
@@ -337,13 +338,13 @@ def share_of_time(share: float) -> Iterator[None]:
 
 
 def is_stopped() -> bool:
-    """Return whether a callback, or the limit of time, has stopped the running fit."""
+    """Return whether a callback or the time limit has stopped the running fit."""
     watch = _current.get()
     return watch is not None and watch.stopped
 
 
 def is_overdue() -> bool:
-    """Return whether the time of the running fit is over for long."""
+    """Return whether the time limit of the running fit is exceeded by far."""
     watch = _current.get()
     return watch is not None and watch.is_overdue
 
@@ -355,9 +356,9 @@ def report(stage: str, **fields: Any) -> bool:
 
 
 def report_rows(rows: int, n_rows: int) -> None:
-    """Report the rows that are done in a pass, in whatever stage the fit is.
+    """Report the number of samples done in a pass, in any stage.
 
-    The search for length scales makes no pass: one that follows it is of the features.
+    The search for length scales makes no pass: passes after it belong to "features".
     """
     watch = _current.get()
     if watch is not None:
@@ -367,16 +368,16 @@ def report_rows(rows: int, n_rows: int) -> None:
 
 
 def is_asked() -> bool:
-    """Return whether a callback has asked to stop the running fit."""
+    """Return whether a callback has requested to stop the running fit."""
     watch = _current.get()
     return watch is not None and watch.asked
 
 
 def solver_callback(stage: str, tol: float) -> SolverCallback | None:
-    """Return a callback for a solver; None if nobody watches.
+    """Return a callback for a solver; None if progress is not observed.
 
-    When the time is over, the solver goes on to a relative gap of 0.1, for at most as
-    long again.
+    When the time is over, the solver continues until the relative gap is 0.1, for at
+    most the same time again.
     """
     if not is_watched():
         return None
@@ -394,9 +395,9 @@ def solver_callback(stage: str, tol: float) -> SolverCallback | None:
 
 
 def counted(items: Sequence[T], name_of: Callable[[T], str]) -> Iterator[T]:
-    """Yield items; on a terminal, count and name those that are done.
+    """Yield items; in a terminal, display their count and names.
 
-    The line is on standard error, and is cleared at the end.
+    The line is on standard error and is cleared at the end.
     """
     display = Display()
     began = time.perf_counter()

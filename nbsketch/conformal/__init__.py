@@ -1,4 +1,4 @@
-"""Prediction intervals and sets whose coverage is guaranteed, for any estimator."""
+"""Conformal prediction: intervals and sets with guaranteed coverage."""
 
 import warnings
 from abc import ABC, abstractmethod
@@ -32,17 +32,17 @@ from nbsketch.rows.splits import merges_copies
 
 __all__ = ["ConformalClassifier", "ConformalRegressor"]
 
-# Share of the rows that calibrate if `cv` is None.
+# Share of the samples used for calibration if `cv` is None.
 _SHARE = 0.25
-# Random folds of "cv+".
+# Number of random folds of "cv+".
 _FOLDS = 5
-# Methods with models that leave rows out.
+# Methods based on models that leave samples out.
 _LEAVING_OUT = "jackknife+", "cv+"
-# Step of adaptive conformal inference.
+# Step size of adaptive conformal inference.
 _STEP = 0.02
-# Probabilities that differ by rounding are equal.
+# Probabilities that differ by less are considered equal.
 _ROUNDING = 1e-12
-# Left-out predictions that are ranked at a time.
+# Number of held-out predictions ranked at a time.
 _BLOCK = 1 << 22
 
 
@@ -50,9 +50,9 @@ _BLOCK = 1 << 22
 class Calibrated(MetaEstimatorMixin, BaseEstimator, ABC):
     """Base of the conformal estimators.
 
-    Fitted attributes: `estimator_`; `values_` and `targets_` of the m calibration rows,
-    what the estimator predicts of them and their targets; `weights_` and `groups_` of
-    these rows or None; and `shift_`, what `update` has added to the coverage.
+    Fitted attributes: `estimator_`; `values_` and `targets_`, predictions and targets
+    of the m calibration samples; their `weights_` and `groups_`, or None; and `shift_`,
+    the change of the coverage by `update`.
     """
 
     estimator: Any = field(kw_only=False)
@@ -63,7 +63,7 @@ class Calibrated(MetaEstimatorMixin, BaseEstimator, ABC):
     _methods: ClassVar[tuple[str, ...]] = ()
 
     def __sklearn_tags__(self) -> Tags:
-        """Return the capabilities of the estimator inside."""
+        """Return the capabilities of the wrapped estimator."""
         tags = super().__sklearn_tags__()
         if hasattr(self.estimator, "__sklearn_tags__"):
             inner = get_tags(self.estimator)
@@ -73,19 +73,19 @@ class Calibrated(MetaEstimatorMixin, BaseEstimator, ABC):
 
     @abstractmethod
     def _training_targets(self, y: Any) -> NDArray:
-        """Return the targets of `fit`, one entry a row."""
+        """Return the targets of `fit`, one entry per sample."""
 
     @abstractmethod
     def _values(self, X: Any) -> NDArray:
-        """Return what the fitted estimator predicts of n rows, one entry a row."""
+        """Return the predictions of the fitted estimator, one entry per sample."""
 
     @abstractmethod
     def _checked_targets(self, y: Any) -> NDArray:
-        """Return the targets of n rows, one entry a row."""
+        """Return the targets, one entry per sample."""
 
     @abstractmethod
     def _scores(self, values: NDArray, targets: NDArray, coverage: float) -> NDArray:
-        """Return how badly each value fits its target, (n,)."""
+        """Return the nonconformity scores of values and targets, (n,)."""
 
     def fit(
         self,
@@ -99,15 +99,15 @@ class Calibrated(MetaEstimatorMixin, BaseEstimator, ABC):
         Parameters
         ----------
         X : array or data frame of shape (n, q)
-            Rows, as the estimator takes them.
+            Samples, in a form accepted by the estimator.
         y : array of shape (n,) or (n, d)
             Targets.
         sample_weight : array of shape (n,) or None, default=None
-            Weights of the rows, in the fit and in the calibration: the likelihood
-            ratio of new rows, if their law is another. None: equal weights.
+            Sample weights, used in the fit and in the calibration: the likelihood ratio
+            of new samples, if their distribution differs. None: equal weights.
         groups : array of shape (n,) or None, default=None
-            Group of each row: for `predict_interval` with `groups`, for splitters that
-            take groups, and for an estimator with its own `cv` and `groups`.
+            Group of each sample: for `predict_interval` with `groups`, for splitters
+            that use groups, and for an estimator with its own `cv` and `groups`.
         """
         with validation.keeping_fitted(self):
             for name, value in {"X": X, "y": y, "sample_weight": sample_weight}.items():
@@ -131,7 +131,7 @@ class Calibrated(MetaEstimatorMixin, BaseEstimator, ABC):
         return self
 
     def _check_kind(self) -> None:
-        """Refuse an estimator that is none, or one of the other kind."""
+        """Check that the estimator is one, and of the right kind."""
         inner = self.estimator
         is_object = hasattr(inner, "fit") and not isinstance(inner, type)
         of_classes = isinstance(self, ClassifierScore)
@@ -141,7 +141,7 @@ class Calibrated(MetaEstimatorMixin, BaseEstimator, ABC):
 
     @property
     def n_features_in_(self) -> int:
-        """Number of features that the fitted estimator has seen."""
+        """Number of features seen by the fitted estimator."""
         check_is_fitted(self)
         return self.estimator_.n_features_in_
 
@@ -157,28 +157,28 @@ class Calibrated(MetaEstimatorMixin, BaseEstimator, ABC):
         sample_weight: ArrayLike | None = None,
         groups: ArrayLike | None = None,
     ) -> Self:
-        r"""Adapt the coverage to rows that came later, in the order of time.
+        r"""Adapt the coverage to new samples, in the order of time.
 
-        Adaptive conformal inference: after each row the coverage moves by
+        Adaptive conformal inference changes the coverage after each sample by
 
-        .. math:: c \leftarrow c + 0.02\, (1\{\text{row not covered}\} - (1 - c_0)),
+        .. math:: c \leftarrow c + 0.02\, (1\{\text{not covered}\} - (1 - c_0)),
 
-        for the nominal coverage :math:`c_0`, and the row takes the place of the oldest
-        calibration row (of its group, with `groups`). While c is positive, the share of
-        covered rows among T rows differs from :math:`c_0` by at most 51 / T, whatever
-        their law and its drift. The estimator is not fitted again.
+        for the nominal coverage :math:`c_0`, and the sample replaces the oldest
+        calibration sample (of its group, with `groups`). While c is positive, the share
+        of covered samples among T samples differs from :math:`c_0` by at most 51 / T,
+        for any distribution and drift. The estimator is not refitted.
 
         Parameters
         ----------
         X : array or data frame of shape (n, q)
-            New rows, the oldest first.
+            New samples, the oldest first.
         y : array of shape (n,) or (n, d)
             Their targets.
         sample_weight : array of shape (n,) or None, default=None
-            Their weights, on the scale of those in `fit`. None: the mean of the
-            calibration rows.
+            Weights on the scale of those in `fit`. None: the mean of the calibration
+            weights.
         groups : array of shape (n,) or None, default=None
-            Their groups, if `fit` had groups.
+            Groups, if `fit` had groups.
 
         References
         ----------
@@ -187,15 +187,15 @@ class Calibrated(MetaEstimatorMixin, BaseEstimator, ABC):
         """
         if self.method in _LEAVING_OUT:
             raise ValueError(
-                "`method` must be 'split' or 'cqr' for `update`, whose rows are not "
-                f"exchangeable, got {self.method!r}"
+                "`method` must be 'split' or 'cqr' for `update`, because these samples "
+                f"are not exchangeable, got {self.method!r}"
             )
         check_is_fitted(self)
         values = self._values(X)
         targets = self._checked_targets(y)
         validation.check_length("y", targets, len(values))
         if self.groups_ is not None and groups is None:
-            raise ValueError("`groups` must be given, as in `fit`, got None")
+            raise ValueError("`groups` must be passed, as in `fit`, got None")
         marks = self._of_new_rows(sample_weight, groups, len(values))
         nominal = self._nominal(None)
         for k in range(len(values)):
@@ -220,7 +220,7 @@ class Calibrated(MetaEstimatorMixin, BaseEstimator, ABC):
             stored[place] = np.concatenate([stored[place[1:]], entry])
 
     def _fit(self, X: Any, y: NDArray, marks: Marks) -> None:
-        """Fit the estimator on some rows; the others calibrate."""
+        """Fit the estimator to some samples and calibrate on the others."""
         distinct = DistinctRows.of(X, y, marks.weights)
         fitted, held = self._split(X, y, marks.groups, distinct)
         self._set_estimator(fit_on(self.estimator, X, y, marks, fitted))
@@ -234,7 +234,7 @@ class Calibrated(MetaEstimatorMixin, BaseEstimator, ABC):
     def _split(
         self, X: Any, y: NDArray, groups: Any, distinct: DistinctRows
     ) -> tuple[NDArray, NDArray]:
-        """Return the rows to fit and those that calibrate."""
+        """Return the samples to fit and to calibrate on."""
         if isinstance(self.estimator, FrozenEstimator):
             return np.arange(0), distinct.rows
         if self.cv is None:
@@ -243,7 +243,7 @@ class Calibrated(MetaEstimatorMixin, BaseEstimator, ABC):
         return distinct.folds(self.cv, X, y, groups, is_classifier(self))[-1]
 
     def _calibrating(self, marks: Marks, distinct: DistinctRows) -> Marks:
-        """Return the weights with which rows calibrate, and their groups."""
+        """Return the weights and groups of calibration samples."""
         is_frozen = isinstance(self.estimator, FrozenEstimator)
         if is_frozen or merges_copies(self.cv):
             return marks._replace(weights=distinct.weights)
@@ -255,7 +255,7 @@ class Calibrated(MetaEstimatorMixin, BaseEstimator, ABC):
         return int(state.integers(2**31)) if generator else state
 
     def _thresholds(self, nominal: float, n: int, marks: Marks) -> NDArray:
-        """Return the score that each of n new rows passes at most so often, (n,)."""
+        """Return the conformal threshold for each of n new samples, (n,)."""
         scores = self._scores(self.values_, self.targets_, nominal)
         return self._ranked(scores, self._adapted(nominal), n, marks)
 
@@ -264,16 +264,16 @@ class Calibrated(MetaEstimatorMixin, BaseEstimator, ABC):
         return validation.check_level("coverage", coverage)
 
     def _adapted(self, coverage: float) -> float:
-        """Return the coverage to calibrate for: moved by `update`."""
+        """Return the coverage to calibrate for, as changed by `update`."""
         return float(np.clip(coverage + self.shift_, 0.0, 1.0))
 
     def _ranked(
         self, scores: NDArray, coverage: float, n: int, marks: Marks
     ) -> NDArray:
-        """Return a conformal quantile of scores, (m,) or (n, m), for each new row."""
+        """Return a conformal quantile of scores, (m,) or (n, m), per new sample."""
         out = np.empty(n)
         old = Marks(self.weights_, self.groups_)
-        groups = np.zeros(n)  # a single group, also of the old rows
+        groups = np.zeros(n)  # one group, which includes the calibration samples
         of_old = np.zeros(len(self.values_))
         if marks.groups is not None:
             groups = marks.groups
@@ -287,7 +287,7 @@ class Calibrated(MetaEstimatorMixin, BaseEstimator, ABC):
         return out
 
     def _of_new_rows(self, sample_weight: Any, groups: Any, n: int) -> Marks:
-        """Return weights and groups of n new rows, each as `fit` had them."""
+        """Return weights and groups of n new samples, in the form used by `fit`."""
         for name, given, fitted in (
             ("sample_weight", sample_weight, self.weights_),
             ("groups", groups, self.groups_),
@@ -299,43 +299,46 @@ class Calibrated(MetaEstimatorMixin, BaseEstimator, ABC):
             unknown = set(marks.groups.tolist()) - set(self.groups_.ravel().tolist())
             if unknown:
                 raise ValueError(
-                    "`groups` must be groups of calibration rows, got "
-                    f"{unknown.pop()!r}: fit with rows of this group, or leave "
-                    "`groups` out"
+                    "`groups` must be groups of calibration samples, got "
+                    f"{unknown.pop()!r}: fit with samples of this group, or pass no "
+                    "`groups`"
                 )
         return marks
 
 
 @validation.declares_parameters
 class ConformalClassifier(ClassifierScore, LogProbabilities, Calibrated):
-    r"""Sets of classes that hold the label with a given probability.
+    r"""Prediction sets that contain the label with a given probability.
 
     Parameters
     ----------
     estimator : classifier
         Any classifier with `predict_proba`. If it is frozen
-        (`sklearn.frozen.FrozenEstimator`), all rows of `fit` calibrate, which it must
-        not have been trained on.
+        (`sklearn.frozen.FrozenEstimator`), all samples of `fit` are used for
+        calibration; it must not have been trained on them.
     method : {"lac", "aps"}, default="lac"
-        "lac": the classes whose probability is above one threshold, the smallest sets
-        on average. "aps": the most probable classes until their probabilities add up
-        to a threshold, larger for rows that are hard, never empty.
+        "lac": the classes whose probability is above a common threshold, which gives
+        the smallest sets on average. "aps": the most probable classes until their
+        probabilities add up to a threshold; never empty, and larger for ambiguous
+        samples.
     coverage : float in (0, 1), default=0.9
-        Probability that a set holds the label.
+        Probability that a set contains the label.
     cv : int, splitter, iterable of (train, test) or None, default=None
-        The test rows of the last split calibrate. An integer: that many contiguous
-        blocks, stratified by class as in scikit-learn. None: a random quarter.
+        The test samples of the last split are used for calibration. An integer: that
+        many contiguous blocks, stratified by class as in scikit-learn. None: a random
+        quarter.
     random_state : None, int or Generator, default=None
-        Pass an int for a reproducible split. The estimator has its own.
+        Pass an int for a reproducible split. The estimator has its own parameter.
 
     Attributes
     ----------
     estimator_ : classifier
         The fitted classifier.
     classes_ : ndarray of shape (c,)
-        Labels of `fit` and of the classifier, in the order of the columns of sets.
+        Sorted labels of `fit` and of the classifier, in the order of the columns of
+        sets.
     values_, targets_ : ndarray of shape (m, c) and (m,)
-        Probabilities of the calibration rows and the numbers of their classes.
+        Probabilities and class indices of the calibration samples.
     weights_, groups_, shift_
         As in `ConformalRegressor`.
 
@@ -344,7 +347,7 @@ class ConformalClassifier(ClassifierScore, LogProbabilities, Calibrated):
     M. Sadinle, J. Lei and L. Wasserman, "Least Ambiguous Set-Valued Classifiers with
     Bounded Error Levels", JASA 2019. Y. Romano, M. Sesia and E. J. Candes,
     "Classification with Valid and Adaptive Coverage", NeurIPS 2020; here without
-    randomization, so that sets are at most larger.
+    randomization, which can only enlarge the sets.
 
     Examples
     --------
@@ -381,14 +384,14 @@ class ConformalClassifier(ClassifierScore, LogProbabilities, Calibrated):
         lost = np.setdiff1d(y[held], y[fitted])
         if len(lost) and not isinstance(self.estimator, FrozenEstimator):
             warnings.warn(
-                f"class {lost[0]!s} has calibration rows but no training row, so that "
-                "its probability is 0: pass cv=StratifiedKFold(), or shuffle the rows",
+                f"class {lost[0]!s} has calibration samples but no training sample, so "
+                "its probability is 0: pass cv=StratifiedKFold(), or shuffle the data",
                 stacklevel=5,
             )
         return fitted, held
 
     def predict_proba(self, X: Any) -> NDArray:
-        """Return the probabilities of the classes, (n, c), of the fitted estimator."""
+        """Return the class probabilities of the fitted estimator, (n, c)."""
         check_is_fitted(self)
         return self._values(X)
 
@@ -400,7 +403,7 @@ class ConformalClassifier(ClassifierScore, LogProbabilities, Calibrated):
         *,
         sample_weight: ArrayLike | None = None,
     ) -> NDArray:
-        """Return sets that hold the label with a given probability, (n, c) of bool.
+        """Return sets that contain the label with a given probability, (n, c) of bool.
 
         Parameters are those of `ConformalRegressor.predict_interval`.
         """
@@ -412,7 +415,7 @@ class ConformalClassifier(ClassifierScore, LogProbabilities, Calibrated):
         return self._all_scores(values) <= limits[:, None] + _ROUNDING
 
     def _values(self, X: Any) -> NDArray:
-        """Return probabilities, 0 for classes that the estimator has not met."""
+        """Return probabilities, 0 for classes unknown to the estimator."""
         if not hasattr(self.estimator_, "predict_proba"):
             raise TypeError(
                 f"`estimator` must have predict_proba, got {self.estimator!r}: pass "
@@ -434,7 +437,7 @@ class ConformalClassifier(ClassifierScore, LogProbabilities, Calibrated):
         return self._all_scores(values)[np.arange(len(values)), targets]
 
     def _all_scores(self, values: NDArray) -> NDArray:
-        """Return how badly each class fits, (n, c)."""
+        """Return the nonconformity score of each class, (n, c)."""
         if self.method == "lac":
             return 1 - values
         order = np.argsort(-values, axis=1, kind="stable")
@@ -447,58 +450,59 @@ class ConformalClassifier(ClassifierScore, LogProbabilities, Calibrated):
 
 @validation.declares_parameters
 class ConformalRegressor(RegressorScore, Calibrated):
-    r"""Prediction intervals with guaranteed coverage, around any regressor.
+    r"""Prediction intervals with guaranteed coverage for any regressor.
 
     Parameters
     ----------
     estimator : regressor
-        Any regressor of the scikit-learn API; for "cqr" one with quantiles of one
-        output: `JointQuantileRegressor` and others whose `predict` returns those of the
-        levels `quantiles`, also in a pipeline or search, or `TabularKernelRegressor`;
-        for "jackknife+" a `SketchedKernelRegressor` of the square loss. If it is frozen
-        (`sklearn.frozen.FrozenEstimator`), all rows of `fit` calibrate, which it must
-        not have been trained on.
+        Any regressor of the scikit-learn API. For "cqr": a model of quantiles of one
+        output, such as `JointQuantileRegressor` and other estimators whose `predict`
+        returns the levels `quantiles` (also in a pipeline or search), or
+        `TabularKernelRegressor`. For "jackknife+": a `SketchedKernelRegressor` with the
+        square loss. If it is frozen (`sklearn.frozen.FrozenEstimator`), all samples of
+        `fit` are used for calibration; it must not have been trained on them.
     method : {"split", "jackknife+", "cv+", "cqr"}, default="split"
-        "split": predictions plus or minus a quantile of the absolute residuals of rows
-        kept out of the fit. "cqr": the same around fitted quantiles, for errors whose
-        size depends on x. "cv+": residuals and predictions of the models of k folds,
-        which uses all rows, for k + 1 fits. "jackknife+": of the n models that leave
-        one row out, in closed form with length scales, penalty and landmarks of one
-        fit to all rows.
+        "split": predictions plus or minus a quantile of the absolute residuals of
+        held-out samples. "cqr": the same around fitted quantiles, for errors whose size
+        depends on x. "cv+": residuals and predictions of the models of k folds, which
+        uses all samples at the cost of k + 1 fits. "jackknife+": the same for the n
+        leave-one-out models, in closed form, with length scales, penalty and landmarks
+        of one fit to all samples.
     coverage : float in (0, 1), default=0.9
-        Probability that an interval holds its target.
+        Probability that an interval contains the target.
     cv : int, splitter, iterable of (train, test) or None, default=None
-        "split", "cqr": the test rows of the last split calibrate; None: a random
-        quarter. "cv+": the folds; None: five random ones. An integer: that many
-        contiguous blocks, the last of which calibrates. Ignored by "jackknife+".
+        "split", "cqr": the test samples of the last split are used for calibration;
+        None: a random quarter. "cv+": the folds; None: five random folds. An integer:
+        that many contiguous blocks, the last of which calibrates. Ignored by
+        "jackknife+".
     random_state : None, int or Generator, default=None
-        Pass an int for reproducible splits. The estimator has its own.
+        Pass an int for reproducible splits. The estimator has its own parameter.
 
     Attributes
     ----------
     estimator_ : regressor
-        The fitted regressor; that of `predict`.
+        The fitted regressor, used by `predict`.
     models_ : Refits, Jackknife or None
-        The models without a fold or a row, for "cv+" and "jackknife+".
+        For "cv+" and "jackknife+": the models fitted without a fold or a sample.
     values_, targets_ : ndarray of shape (m, d)
-        Predictions of the calibration rows, or their quantiles (m, levels), by models
-        that have not met them, and their targets.
+        Targets of the calibration samples, and predictions (or quantiles, of shape (m,
+        levels)) by models not fitted to them.
     weights_, groups_ : ndarray of shape (m,) or None
-        Weights and groups of the calibration rows.
+        Weights and groups of the calibration samples.
     scale_ : ndarray of shape (d,)
-        Unit of the errors of each output: their mean size at the calibration rows, 1
-        for a single output.
+        Unit of the errors of each output: their mean absolute value on the calibration
+        samples, 1 for a single output.
     shift_ : float
-        What `update` has added to the coverage.
+        Change of the coverage by `update`.
 
     Notes
     -----
-    For exchangeable rows an interval holds the target with at least the stated
-    probability c for "split" and "cqr", at least 2 c - 1 for "jackknife+" and "cv+"
-    (for the latter less a term of order k / n), which in practice have about c. The
-    guarantee of "jackknife+" does not count that length scales and penalty are chosen
-    with the row. Several outputs are covered together: the whole vector lies in its box
-    with that probability, up to the choice of `scale_` on the calibration rows.
+    For exchangeable samples, an interval contains the target with at least the stated
+    probability c for "split" and "cqr", and at least 2 c - 1 for "jackknife+" and "cv+"
+    (for the latter minus a term of order k / n). In practice the coverage is about c.
+    The guarantee of "jackknife+" ignores that length scales and penalty are chosen with
+    the left-out sample. Several outputs are covered jointly: the whole vector is in its
+    box with that probability, up to the choice of `scale_` on the calibration samples.
 
     References
     ----------
@@ -540,7 +544,7 @@ class ConformalRegressor(RegressorScore, Calibrated):
         self.scale_ = self._unit()
 
     def _leave_out(self, X: Any, y: NDArray, marks: Marks) -> None:
-        """Fit to all rows, and without each fold or row."""
+        """Fit to all samples, and without each fold or sample."""
         self.estimator_ = fit_on(self.estimator, X, y, marks, np.arange(len(y)))
         distinct = DistinctRows.of(X, y, marks.weights)
         if self.method == "jackknife+":
@@ -597,7 +601,7 @@ class ConformalRegressor(RegressorScore, Calibrated):
         return between_levels(levels, values, tails)[:, None]
 
     def _outside(self, values: NDArray, targets: NDArray, coverage: float) -> NDArray:
-        """Return how far targets are outside the ends, (n, d, 2)."""
+        """Return the distance of targets beyond each end, (n, d, 2)."""
         ends = self._ends(values, coverage)
         if ends.shape[:2] != targets.shape:
             raise ValueError(
@@ -620,29 +624,31 @@ class ConformalRegressor(RegressorScore, Calibrated):
         sample_weight: ArrayLike | None = None,
         symmetric: bool = True,
     ) -> NDArray:
-        """Return intervals that hold the targets with a given probability.
+        """Return intervals that contain the targets with a given probability.
 
         Parameters
         ----------
         X : array or data frame of shape (n, q)
-            Rows.
+            Samples.
         coverage : float in (0, 1) or None, default=None
-            Probability; "cqr" corrects the fitted quantiles nearest to the levels
-            (1 - coverage) / 2 and (1 + coverage) / 2. None: that of the constructor.
+            Probability of coverage. "cqr" corrects the fitted quantiles nearest to the
+            levels (1 - coverage) / 2 and (1 + coverage) / 2. None: `coverage` of the
+            constructor.
         groups : array of shape (n,) or None, default=None
-            Group of each row: calibrated by the rows of the same group alone, so that
-            each group has this coverage. None: all rows calibrate.
+            Group of each sample: only calibration samples of the same group are used,
+            so that each group has this coverage. None: all calibration samples are
+            used.
         sample_weight : array of shape (n,) or None, default=None
-            Weights of the rows, on the scale of those in `fit`. None: their mean.
+            Weights on the scale of those in `fit`. None: the mean calibration weight.
         symmetric : bool, default=True
             Whether both ends move by the same distance. False: each end is missed with
             probability (1 - coverage) / 2, for skewed errors; one output, "split" or
-            "cqr".
+            "cqr" only.
 
         Returns
         -------
         ndarray of shape (n, 2) or (n, d, 2)
-            Lower and upper ends; infinite if there are too few calibration rows.
+            Lower and upper ends; infinite if there are too few calibration samples.
         """
         check_is_fitted(self)
         nominal = self._nominal(coverage)
@@ -673,7 +679,7 @@ class ConformalRegressor(RegressorScore, Calibrated):
     def _around(
         self, models: Models, X: Any, n: int, coverage: float, marks: Marks
     ) -> NDArray:
-        """Return the ends from the predictions of all left-out models, (n, d, 2)."""
+        """Return the ends from the predictions of all leave-out models, (n, d, 2)."""
         m, d = self.targets_.shape
         margin = self._scores(self.values_, self.targets_, coverage)
         out = np.empty((n, d, 2))

@@ -1,4 +1,4 @@
-"""Rows of which none is a copy of another: copies are split and calibrate together."""
+"""Distinct samples: identical samples are split and calibrated together."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from nbsketch.tabular.reading import is_table
 
 
 class DistinctRows(NamedTuple):
-    """Rows of positive weight that stand for n rows, in the order of the first ones.
+    """Distinct samples of positive weight, in order of first appearance.
 
     Attributes
     ----------
     rows : ndarray of int of shape (m,)
-        Indices of these rows.
+        Indices of the distinct samples.
     place : ndarray of int of shape (n,) or None
-        The row that stands for each row. None: there are no copies.
+        Position of the distinct sample equal to each sample. None: no duplicates.
     weights : ndarray of shape (n,) or None
-        Sums of the weights of equal rows. None: equal weights.
+        Sums of the weights of identical samples. None: equal weights.
     """
 
     rows: NDArray
@@ -40,7 +40,7 @@ class DistinctRows(NamedTuple):
 
     @classmethod
     def of(cls, X: Any, y: NDArray, weights: NDArray | None) -> DistinctRows:
-        """Return the distinct ones of rows, as any estimator takes them."""
+        """Find the distinct samples of any input accepted by an estimator."""
         place = _compared(X, y, weights)
         sums = merged(place, weights)
         counts = np.ones(len(y)) if sums is None else sums
@@ -49,7 +49,7 @@ class DistinctRows(NamedTuple):
         return cls(rows, place, None if equal else sums)
 
     def copies(self, index: NDArray) -> NDArray:
-        """Return some of the distinct rows, then all of their copies."""
+        """Return some of the distinct samples, followed by their duplicates."""
         chosen = self.rows[index]
         if self.place is None:
             return chosen
@@ -59,9 +59,9 @@ class DistinctRows(NamedTuple):
     def split(
         self, cv: Any, y: NDArray, classification: bool = False
     ) -> list[tuple[NDArray, NDArray]]:
-        """Return (train, test) rows of a splitter of the distinct rows.
+        """Return (train, test) indices from a splitter of the distinct samples.
 
-        Training rows have their copies, test rows none.
+        Training sets include duplicates, test sets do not.
         """
         splitter = check_cv(cv, y, classifier=classification)
         pairs = splitter.split(self.rows, y[self.rows])
@@ -70,9 +70,9 @@ class DistinctRows(NamedTuple):
     def folds(
         self, cv: Any, X: Any, y: NDArray, groups: Any, classification: bool = False
     ) -> list[tuple[NDArray, NDArray]]:
-        """Return (train, test) rows; an integer splits the distinct rows.
+        """Return (train, test) indices; an integer splits the distinct samples.
 
-        It makes contiguous blocks, of each class for classification.
+        The blocks are contiguous, within each class for classification.
         """
         if merges_copies(cv):
             return self.split(cv, y, classification)
@@ -85,14 +85,14 @@ class DistinctRows(NamedTuple):
 
 
 def _compared(X: Any, y: NDArray, weights: NDArray | None) -> NDArray | None:
-    """Return the row that stands for each row; None for rows that are no table."""
+    """Return the first sample equal to each one; None if X is not a table."""
     if sp.issparse(X):
         return representatives(X.tocsr(), y, weights)
     try:
         if is_table(X):
             return Table.of(X).representatives(y, weights)
         if np.iscomplexobj(X):
-            return None  # an error of the estimator
+            return None  # the estimator raises the error
         rows = np.asarray(X, dtype=float)
     except (TypeError, ValueError):
         return None

@@ -1,8 +1,7 @@
-r"""Prediction intervals of any regressor, by models that leave a fold or a row out.
+r"""Prediction intervals from models that leave out a fold or a sample.
 
-Ridge regression on features z with an intercept, :math:`\tilde z = (1, z)` and
-:math:`A = \sum_i w_i \tilde z_i \tilde z_i^\top + n \alpha\, (0 \oplus I)`, leaves a
-row i out by
+Ridge regression on features z with an intercept, :math:`\tilde z = (1, z)` and :math:`A
+= \sum_i w_i \tilde z_i \tilde z_i^\top + n \alpha\, (0 \oplus I)`, without sample i is
 
 .. math:: f_{-i}(x) = f(x) - \tilde z(x)^\top A^{-1} \tilde z_i\, w_i e_i, \qquad
           e_i = \frac{y_i - f(x_i)}{1 - w_i \tilde z_i^\top A^{-1} \tilde z_i} .
@@ -22,22 +21,22 @@ from sklearn.utils import _safe_indexing
 from nbsketch.estimators import SketchedKernelRegressor, posterior
 from nbsketch.rows.inputs import new_rows
 
-# Least of one minus a leverage, which is rounded.
+# Lower bound of one minus a leverage, against rounding.
 _LEAST_FREEDOM = 1e-12
-# Levels of models with quantiles of any level; between these they are interpolated.
+# Levels for models with quantiles of any level; other levels are interpolated.
 _LEVELS = np.array([0.005, *np.arange(1, 40) / 40, 0.995])
 
 
 @dataclass(frozen=True)
 class Refits:
-    """Models that were fitted without a fold each, and the rows of the folds."""
+    """Models fitted without one fold each, and the samples of the folds."""
 
     estimators: Sequence[Any]
     tests: Sequence[NDArray]
 
     @property
     def rows(self) -> NDArray:
-        """The rows of all folds, one after another."""
+        """The samples of all folds, concatenated."""
         return np.concatenate(self.tests)
 
     def left_out(self, X: Any) -> NDArray:
@@ -48,27 +47,27 @@ class Refits:
         )
 
     def predict(self, X: Any) -> NDArray:
-        """Return the predictions by the model without each row, (n, m, d)."""
+        """Return the predictions by the model without each sample, (n, m, d)."""
         values = np.stack([columns_of(e, X) for e in self.estimators], axis=1)
         return values.repeat([len(test) for test in self.tests], axis=1)
 
 
 @dataclass(frozen=True)
 class Jackknife:
-    r"""Models without one row each, of kernel ridge regression on a sketch.
+    r"""Leave-one-out models of kernel ridge regression on a sketch.
 
     Attributes
     ----------
     model : SketchedKernelRegressor
-        The model of all rows.
+        The model fitted to all samples.
     projection : ndarray of shape (s, r)
-        What takes its sketched kernel values to features.
+        Map from sketched kernel values to features.
     coef : ndarray of shape (r + 1, d)
-        Intercept and coefficients of all rows.
+        Intercept and coefficients of the model fitted to all samples.
     changes : ndarray of shape (r + 1, n)
-        :math:`A^{-1} w_i \tilde z_i` of each row.
+        :math:`A^{-1} w_i \tilde z_i` of each sample.
     errors : ndarray of shape (n, d)
-        Left-out residuals :math:`e_i`.
+        Leave-one-out residuals :math:`e_i`.
     """
 
     model: SketchedKernelRegressor
@@ -80,29 +79,29 @@ class Jackknife:
 
     @property
     def rows(self) -> NDArray:
-        """All rows of training."""
+        """All training samples."""
         return np.arange(len(self.errors))
 
     def left_out(self, X: Any) -> NDArray:
-        """Return the predictions of the training rows, each left out, (n, d)."""
+        """Return the leave-one-out predictions of the training samples, (n, d)."""
         return self.targets - self.errors
 
     def predict(self, X: Any) -> NDArray:
-        """Return the predictions by the model without each row, (n, m, d)."""
+        """Return the predictions by the model without each sample, (n, m, d)."""
         rows = new_rows(self.model, X)
         Z = posterior.features_of(self.model, self.projection, rows)
         changed = (Z @ self.changes)[:, :, None] * self.errors
         return (Z @ self.coef)[:, None, :] - changed
 
 
-# Models that have each not met some of the calibration rows: `rows` (m,). `left_out`
-# returns predictions of these rows of training, (m, d), and `predict` what the model
-# without each of them predicts of new rows, (n, m, d).
+# Models that each leave out some of the calibration samples `rows` (m,). `left_out`
+# returns the held-out predictions of these training samples, (m, d), and `predict` the
+# predictions of new samples by the model without each of them, (n, m, d).
 Models = Refits | Jackknife
 
 
 def jackknife(model: Any, X: Any, y: NDArray, weights: NDArray | None) -> Jackknife:
-    """Return the models without one row each, in closed form."""
+    """Return the leave-one-out models in closed form."""
     use = "method='jackknife+' (method='cv+' is for any regressor)"
     if not isinstance(model, SketchedKernelRegressor):
         raise TypeError(
@@ -128,10 +127,10 @@ def columns_of(estimator: Any, X: Any) -> NDArray:
 
 
 def quantiles_of(estimator: Any) -> tuple[NDArray, Callable[[Any], NDArray]]:
-    """Return the levels of an estimator's quantiles, and the function that has them.
+    """Return the quantile levels of an estimator, and the function that predicts them.
 
-    The levels may be those of the last step of a pipeline, or of what a search fits.
-    Without quantiles there are no levels, and the function has predictions.
+    The levels may belong to the last step of a pipeline or to the estimator of a
+    search. Without quantiles the levels are None, and the function returns predictions.
     """
     inner = estimator
     while inner is not None and not hasattr(inner, "quantiles"):

@@ -1,4 +1,4 @@
-"""Rows of conformal estimators: their weights and groups, and fits to some of them."""
+"""Weights and groups of samples in conformal estimators, and fits to subsets."""
 
 from __future__ import annotations
 
@@ -20,32 +20,32 @@ from nbsketch.rows.inputs import check_weights
 
 
 class Marks(NamedTuple):
-    """Weights and groups of n rows; None for equal weights, and without groups."""
+    """Weights (None: equal) and groups (None: no groups) of n samples."""
 
     weights: NDArray | None
     groups: Any
 
     @classmethod
     def of(cls, sample_weight: Any, groups: Any, n: int) -> Marks:
-        """Return checked weights and groups of n rows."""
+        """Return checked weights and groups of n samples."""
         labels = None if groups is None else labels_of_rows("groups", groups)
         if labels is not None:
             validation.check_length("groups", labels, n)
         return cls(check_weights(sample_weight, np.empty((n, 0))), labels)
 
     def at(self, rows: Any) -> Marks:
-        """Return those of some rows."""
+        """Return the weights and groups of some samples."""
         return Marks(*(None if values is None else values[rows] for values in self))
 
 
 def labels_of_rows(name: str, values: Any) -> NDArray:
-    """Return labels, one entry a row."""
+    """Return labels, one entry per sample."""
     return column_or_1d(validation.as_labels(name, values), dtype=None, warn=True)
 
 
 @contextmanager
 def naming_rows(X: Any) -> Iterator[None]:
-    """Name missing values by their rows of X where a fit to some rows fails."""
+    """Translate errors about missing values in a subset to the rows of X."""
     try:
         yield
     except ValueError as error:
@@ -66,7 +66,7 @@ def _takes(estimator: Any, name: str) -> bool:
 
 
 def fit_on(estimator: Any, X: Any, y: NDArray, marks: Marks, rows: NDArray) -> Any:
-    """Return a clone of the estimator, fitted on some rows; itself if it is frozen."""
+    """Return a clone of the estimator fitted to some samples; unchanged if frozen."""
     if isinstance(estimator, FrozenEstimator):
         return estimator
     options = {}

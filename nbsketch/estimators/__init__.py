@@ -1,4 +1,4 @@
-"""Estimators with scikit-learn's contract; the arithmetic lives below them."""
+"""scikit-learn estimators; the computations are in lower modules."""
 
 from nbsketch.estimators.classifier import SketchedKernelClassifier
 from nbsketch.estimators.quantile import JointQuantileRegressor

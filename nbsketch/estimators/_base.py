@@ -1,4 +1,4 @@
-"""What the sketched kernel machines share: checks, publishing a fit, prediction."""
+"""Shared base classes of the estimators: checks, publishing a fit, prediction."""
 
 import warnings
 from abc import ABC, abstractmethod
@@ -43,30 +43,30 @@ from nbsketch.rows.splits import folds_of_kept, merges_copies, warn_of_divided_c
 from nbsketch.rows.transform import transform_rows
 from nbsketch.solvers.left_out import Folds
 
-# The deviance of fewer targets is not explained: scikit-learn warns.
+# scikit-learn warns about D^2 of fewer samples than this.
 _LEAST_SCORED = 2
-# Relative error of means of equal targets that is rounding.
+# Relative difference below which a constant target counts as predicted.
 _ROUNDING = 1e-9
-# How targets of a regression are checked.
+# Options of the target check for regression.
 NUMBERS = {"multi_output": True, "y_numeric": True}
-# Rows that are predicted at a time.
+# Number of samples predicted at a time.
 _BLOCK_ROWS = 1 << 18
 
 
 class RegressorScore(RegressorMixin):
-    """Mixin of regressors whose data may be Dask collections."""
+    """Mixin for regressors that accept Dask collections."""
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """Return the coefficient of determination of the predictions.
+        """Return the coefficient of determination (R^2) of the predictions.
 
-        For a Poisson or gamma loss it is that of the deviance, D^2.
+        For a Poisson or gamma loss, return the explained deviance D^2.
 
-        Predictions and targets of Dask collections are brought to this process.
+        Dask collections of predictions and targets are gathered in this process.
 
         Parameters
         ----------
         X : array of shape (n, q)
-            Rows.
+            Samples.
         y : array of shape (n,) or (n, d)
             Targets.
         sample_weight : array of shape (n,) or None, default=None
@@ -80,7 +80,7 @@ class RegressorScore(RegressorMixin):
 
 
 class ResidualLoss(MultiOutputMixin):
-    """Mixin of regressors with a loss: what targets it takes."""
+    """Mixin for regressors with a loss: tags for the targets that the loss accepts."""
 
     loss: Any
 
@@ -89,7 +89,7 @@ class ResidualLoss(MultiOutputMixin):
         tags = super().__sklearn_tags__()
         try:
             loss = as_loss(self.loss)
-        except ValueError:  # `fit` refuses it
+        except ValueError:  # `fit` raises it
             return tags
         is_monotone = getattr(self, "monotonic_cst", None) is not None
         tags.target_tags.positive_only = isinstance(loss, LogLinkLoss)
@@ -105,17 +105,17 @@ class ResidualLoss(MultiOutputMixin):
 
 
 class ClassifierScore(ClassifierMixin):
-    """Mixin of classifiers whose data may be Dask collections."""
+    """Mixin for classifiers that accept Dask collections."""
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """Return the share of rows whose label is predicted.
+        """Return the accuracy of the predicted labels.
 
-        Predictions and labels of Dask collections are brought to this process.
+        Dask collections of predictions and labels are gathered in this process.
 
         Parameters
         ----------
         X : array of shape (n, q)
-            Rows.
+            Samples.
         y : array of shape (n,)
             Labels.
         sample_weight : array of shape (n,) or None, default=None
@@ -126,16 +126,16 @@ class ClassifierScore(ClassifierMixin):
 
 
 class LogProbabilities:
-    """Mixin of classifiers that have probabilities whatever their parameters are."""
+    """Mixin for classifiers with probabilities for every setting of the parameters."""
 
     def predict_log_proba(self, X: Any) -> NDArray:
-        """Return the logarithm of `predict_proba`, (n, c); minus infinity for 0."""
+        """Return the logarithm of `predict_proba`, (n, c); -inf where it is 0."""
         with np.errstate(divide="ignore"):
             return np.log(self.predict_proba(X))  # type: ignore[attr-defined]
 
 
 def score_of(model: Any, metric: Callable, X: Any, y: Any, weights: Any) -> float:
-    """Return a metric of the predictions of arrays, or of Dask collections."""
+    """Evaluate a metric on the predictions for arrays or Dask collections."""
     y, predictions, weights = inputs.predicted(model, X, y, weights)
     with validation.explaining({"y": y, "sample_weight": weights}, text_in=("y",)):
         return metric(y, predictions, sample_weight=weights)
@@ -144,7 +144,7 @@ def score_of(model: Any, metric: Callable, X: Any, y: Any, weights: Any) -> floa
 def _explained_deviance(
     y: NDArray, predictions: NDArray, sample_weight: NDArray | None, power: float
 ) -> float:
-    """Return D2; of equal targets 1 if they are predicted and else 0, as R2 is."""
+    """Return D^2; for constant targets 1 if they are predicted, else 0 (like R^2)."""
     used = slice(None) if sample_weight is None else np.asarray(sample_weight) > 0
     counted, found = (np.ravel(values)[used] for values in (y, predictions))
     if len(counted) < _LEAST_SCORED or np.ptp(counted) > 0:
@@ -154,10 +154,10 @@ def _explained_deviance(
 
 
 def _flattened(y: NDArray) -> NDArray:
-    """Return the column of the only target, with the warning of scikit-learn."""
+    """Return the single target column, with scikit-learn's warning."""
     warnings.warn(
         "A column-vector y was passed when a 1d array was expected: `y` has shape "
-        f"{y.shape}, and is used as y.ravel()",
+        f"{y.shape} and is flattened; pass y.ravel() to avoid this warning",
         DataConversionWarning,
         stacklevel=4,
     )
@@ -165,14 +165,14 @@ def _flattened(y: NDArray) -> NDArray:
 
 
 class ObjectParameters:
-    """Mixin of estimators whose parameters may be objects that have parameters.
+    """Mixin for estimators with parameters that are objects with parameters.
 
-    Those of a loss, kernel, sketch or output matrix are searched as those of estimators
-    are: ``loss__kappa``, ``sketch__density``.
+    Parameters of a loss, kernel, sketch or output matrix can be set and searched like
+    those of nested estimators: ``loss__kappa``, ``sketch__density``.
     """
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Return the parameters by name; if deep, also those of objects."""
+        """Return the parameters by name; if deep, include those of objects."""
         params = super().get_params(deep)  # type: ignore[misc]
         for name, value in list(params.items()) if deep else ():
             given = _with_parameters(name, value)
@@ -181,7 +181,7 @@ class ObjectParameters:
         return params
 
     def set_params(self, **params: Any) -> Self:
-        """Set parameters by name; an object gives way to one with other parameters."""
+        """Set parameters by name; objects are replaced, never modified."""
         parts = {name: params.pop(name) for name in list(params) if "__" in name}
         super().set_params(**params)  # type: ignore[misc]
         known = self.get_params()
@@ -198,7 +198,7 @@ class ObjectParameters:
 
 
 def _with_parameters(name: str, value: Any) -> Any:
-    """Return a parameter that is an object, or the name of a loss; None for others."""
+    """Return a parameter that is an object, or a loss by name; otherwise None."""
     if name == "loss" and isinstance(value, str):
         with suppress(ValueError):
             return as_loss(value)
@@ -208,7 +208,7 @@ def _with_parameters(name: str, value: Any) -> Any:
 
 @validation.declares_parameters
 class KernelExpansion(SaveMixin, CallbackSupportMixin, ObjectParameters, BaseEstimator):
-    """A model that, once fitted, is a kernel expansion on the landmarks of a sketch."""
+    """Base of the estimators that predict with a kernel expansion on landmarks."""
 
     kernel: Any = field(default="auto", kw_only=False)
     bandwidth: Any = None
@@ -223,28 +223,29 @@ class KernelExpansion(SaveMixin, CallbackSupportMixin, ObjectParameters, BaseEst
     callback: Any = None
 
     def summary(self) -> str:
-        """Return what the fit has chosen and found, one line each."""
+        """Return a text summary of the fitted model, one line per property."""
         check_is_fitted(self)
         return summary_text(self, entries_of(self))
 
     def to_onnx(self, path: Any) -> None:
-        """Write the fitted model as an ONNX graph, for prediction without nbsketch.
+        """Write the fitted model as an ONNX graph, to predict without nbsketch.
 
-        The graph maps `X`, doubles of shape (n, q), to `scores`: predictions of a
-        regressor, the decision function of a classifier, quantiles as fitted. For dense
-        rows and Gaussian, Laplacian, Matern, linear and polynomial kernels.
+        The graph maps `X`, float64 of shape (n, q), to `scores`: predictions of a
+        regressor, the decision function of a classifier, or unsorted quantiles. It
+        needs dense samples and a Gaussian, Laplacian, Matern, linear or polynomial
+        kernel.
 
         Parameters
         ----------
         path : str or path
-            File to write.
+            Path of the file to write.
 
         Raises
         ------
         ModuleNotFoundError
             If onnx is not installed (``pip install "nbsketch[onnx]"``).
         TypeError
-            If the kernel has no graph.
+            If the kernel has no ONNX graph.
         """
         check_is_fitted(self)
         write_onnx(self, path)
@@ -258,10 +259,10 @@ class KernelExpansion(SaveMixin, CallbackSupportMixin, ObjectParameters, BaseEst
         is_stream: bool = False,
         **options: Any,
     ) -> inputs.TrainingRows:
-        """Check training data; return the rows of positive weight.
+        """Check training data; return the samples of positive weight.
 
-        Copies of rows become one row of their weight, except in a stream and for a
-        splitter, which refers to the rows as given.
+        Identical samples are merged and their weights added, except in a stream or if
+        `cv` is a splitter, whose indices refer to the original samples.
         """
         X, y, sample_weight = inputs.training_data(self, X, y, sample_weight, **options)
         if y.shape[1:] == (1,) and not self.__sklearn_tags__().target_tags.multi_output:
@@ -276,17 +277,19 @@ class KernelExpansion(SaveMixin, CallbackSupportMixin, ObjectParameters, BaseEst
         return rows
 
     def _weigh(self, y: NDArray, weights: NDArray | None) -> NDArray | None:
-        """Return the weights of the rows, given their targets and sample weights."""
+        """Return the weights, given targets and sample weights."""
         return weights
 
     def _check_validation(
         self, X: Any, Y: NDArray, X_val: Any, y_val: Any
     ) -> tuple[Any, NDArray] | None:
-        """Check validation rows, if there are any, against training data."""
+        """Check validation data, if any, against the training data."""
         if X_val is None and y_val is None:
             return None
         if X_val is None or y_val is None:
-            raise ValueError("`X_val` and `y_val` go together, got one of them")
+            raise ValueError(
+                "`X_val` and `y_val` must be passed together, got only one of them"
+            )
         rows = inputs.checked_rows(self, X_val, dtype=X.dtype, name="X_val")
         with validation.explaining({"y_val": y_val}):
             targets = check_array(
@@ -300,17 +303,17 @@ class KernelExpansion(SaveMixin, CallbackSupportMixin, ObjectParameters, BaseEst
         return rows, targets
 
     def _terms(self, rows: inputs.TrainingRows) -> tuple[NDArray, NDArray | None, bool]:
-        """Return targets (n, d), weights and intercept, as objectives take them.
+        """Return targets (n, d), weights and `fit_intercept` for an objective.
 
-        Targets may share the memory of y. Compiled code is compiled once more for
-        read-only arrays, so these are copied.
+        Targets may share memory with y. Read-only arrays are copied, because they would
+        need a second compilation.
         """
         Y = rows.y.reshape(len(rows.y), -1)
         Y = Y.astype(float, copy=not Y.flags.writeable)
         return Y, rows.relative_weights, self.fit_intercept
 
     def _folds(self, rows: inputs.TrainingRows, groups: Any) -> Folds | None:
-        """Return the rows that `cv` leaves out together."""
+        """Return the validation folds of `cv`, as indices of the kept samples."""
         labelled = is_classifier(self)
         folds = folds_of_kept(self.cv, groups, rows, classification=labelled)
         if hasattr(self.cv, "split"):
@@ -321,7 +324,7 @@ class KernelExpansion(SaveMixin, CallbackSupportMixin, ObjectParameters, BaseEst
     def _set_expansion(
         self, coef: NDArray, intercept: Any, data: SketchedData, single_output: bool
     ) -> None:
-        """Set what prediction needs; with a single output without its axis."""
+        """Set the attributes used for prediction; squeeze a single output."""
         self.kernel_ = data.kernel
         self.sketch_ = data.sketch
         self.scaler_ = data.inputs.scaler
@@ -336,22 +339,22 @@ class KernelExpansion(SaveMixin, CallbackSupportMixin, ObjectParameters, BaseEst
 
     @inputs.rowwise(inputs.row_by_row)
     def predict(self, X: ArrayLike) -> NDArray:
-        """Return the predictions of the rows of X, of shape (n,) or (n, d)."""
+        """Return the predictions for X, of shape (n,) or (n, d)."""
         return self._decision(X)
 
     def _decision(self, X: ArrayLike) -> NDArray:
-        """Return f(X), of shape (n,) or (n, d), tile by tile."""
+        """Return f(X), of shape (n,) or (n, d), computed in tiles."""
         check_is_fitted(self)
         return self._values(inputs.new_rows(self, X))
 
     def _values(self, X: Any) -> NDArray:
-        # In blocks, for transformed rows are a copy.
+        # In blocks, because the transformed samples are a copy.
         blocks = (X[k : k + _BLOCK_ROWS] for k in range(0, X.shape[0], _BLOCK_ROWS))
         rows = (transform_rows(b, self.scaler_, self.kernel_) for b in blocks)
         return np.concatenate([self._values_of_inputs(block) for block in rows])
 
     def _values_of_inputs(self, rows: Any) -> NDArray:
-        """Return f at preprocessed rows."""
+        """Return f at preprocessed samples."""
         coef = self.coef_.reshape(len(self.coef_), -1)
         values = expansion_of(self, coef)(rows) + self.intercept_
         return values[:, 0] if self.coef_.ndim == 1 else values
@@ -365,17 +368,17 @@ class KernelExpansion(SaveMixin, CallbackSupportMixin, ObjectParameters, BaseEst
 
 @validation.declares_parameters
 class SketchedModel(KernelExpansion, ABC):
-    """Base of the estimators that minimize an objective with a penalty.
+    """Base of the estimators that minimize a penalized objective.
 
-    Their `fit` reads: checked data and objective (`prepare`), sketched rows, solution,
-    published attributes.
+    Steps of `fit`: check data and objective (`prepare`), sketch, solve, publish the
+    attributes.
     """
 
     @abstractmethod
     def prepare(
         self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None
     ) -> Problem:
-        """Check parameters and data; return the problem that `fit` solves."""
+        """Check parameters and data; return the problem to solve."""
 
     def fit(
         self,
@@ -389,15 +392,15 @@ class SketchedModel(KernelExpansion, ABC):
         Parameters
         ----------
         X : array or sparse matrix of shape (n, q)
-            Training rows; float32 stays float32. Memory-mapped arrays are read block
-            by block, Dask arrays and data frames of numbers where they are.
+            Training samples; float32 is kept. Memory-mapped arrays are read in blocks;
+            numeric Dask arrays and data frames are processed by their workers.
         y : array of shape (n,), or (n, d) for a `SketchedKernelRegressor`
-            Targets; for a classifier labels, numbers or strings, of at least two
+            Targets. For a classifier: labels (numbers or strings) of at least two
             classes.
         sample_weight : array of shape (n,) or None, default=None
             Non-negative weights. None: equal weights.
         groups : array of shape (n,) or None, default=None
-            Label of the group of each row, for `cv`.
+            Group label of each sample, for `cv`.
         """
         with watched_fit(self):
             return self._solve(self.prepare(X, y, sample_weight, groups))
@@ -409,7 +412,7 @@ class SketchedModel(KernelExpansion, ABC):
         sample_weight: ArrayLike | None = None,
         groups: ArrayLike | None = None,
     ) -> FitPlan:
-        """Return what `fit` will do with these data, without fitting.
+        """Return the settings that `fit` would use for these data, without fitting.
 
         Parameters
         ----------
@@ -419,16 +422,16 @@ class SketchedModel(KernelExpansion, ABC):
         Returns
         -------
         FitPlan
-            Method, size of the sketch, and how the penalty is chosen. Limits of time,
-            and sizes that are chosen by ``size="auto"``, are known to `fit` alone.
+            Method, sketch size and how the penalty is chosen. Effects of `max_seconds`
+            and sizes chosen by ``size="auto"`` are determined only by `fit`.
 
         Examples
         --------
         >>> import numpy as np
         >>> from nbsketch import SketchedKernelRegressor
         >>> X = np.random.default_rng(0).uniform(size=(2000, 3))
-        >>> found = SketchedKernelRegressor(random_state=0).plan(X, X.sum(axis=1))
-        >>> found.method, found.size
+        >>> plan = SketchedKernelRegressor(random_state=0).plan(X, X.sum(axis=1))
+        >>> plan.method, plan.size
         ('AllRows', 2000)
         >>> SketchedKernelRegressor(size=100).plan(X, X.sum(axis=1)).penalty
         'leave-one-out'
@@ -436,7 +439,7 @@ class SketchedModel(KernelExpansion, ABC):
         return plan_fit(clone(self).prepare(X, y, sample_weight, groups))
 
     def _solve(self, problem: Problem) -> Self:
-        """Solve the problem of a fit and publish the solution."""
+        """Solve the problem and publish the solution."""
         method = chosen_method(problem)
         solution = method.solve()
         warn_of(solution)
@@ -450,17 +453,17 @@ class SketchedModel(KernelExpansion, ABC):
         sample_weight: ArrayLike | None = None,
         groups: ArrayLike | None = None,
     ) -> list[Self]:
-        """Fit one model for each penalty, on one sketch and one set of features.
+        """Fit one model per penalty, with the same sketch and features.
 
-        Each solution starts from the one before, so descending penalties are fastest;
-        for the square loss one decomposition serves them all.
+        Each solution is the warm start of the next, so descending penalties are
+        fastest. For the square loss, one decomposition is used for all penalties.
 
         Parameters
         ----------
         X, y, sample_weight
             As in `fit`.
         alphas : sequence of floats
-            Positive penalties.
+            Penalties (> 0).
         groups
             As in `fit`.
 
@@ -500,7 +503,7 @@ class SketchedModel(KernelExpansion, ABC):
 
 @validation.declares_parameters
 class IterativeModel(SketchedModel):
-    """Base of those whose objective takes a solver, and their parameters."""
+    """Base of the estimators with an iterative solver, and its parameters."""
 
     solver: Any = "auto"
     tol: float = 1e-6

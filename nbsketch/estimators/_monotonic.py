@@ -1,16 +1,16 @@
-r"""Least squares and joint quantiles that are monotone in some columns.
+r"""Least squares and joint quantiles under monotonicity constraints.
 
-Of least squares, with :math:`\tilde z = (1, z)` and A as for the posterior, the
-constrained solution is the point nearest to the free one in the norm of A among those
-of a cone:
+For least squares, with :math:`\tilde z = (1, z)` and A as in the posterior, the
+constrained solution is the projection, in the norm of A, of the unconstrained one onto
+a cone:
 
 .. math:: \min_w \tfrac12 (w - \hat w)^\top A\, (w - \hat w)
           \quad \text{s.t.} \quad D w \ge 0 .
 
-A row of D is the difference of features between two neighboring knots of a line: a
-training row with one column moved through its quantiles. The dual is a problem of
-nonnegative least squares, solved exactly. D grows by the differences that fall most,
-until none of any line does. Quantiles of all levels have the same D, as constraints of
+Each row of D is the difference of the features at two neighboring knots of a line: a
+training sample with one column moved through its quantiles. The dual is a nonnegative
+least squares problem and is solved exactly. Constraints are added where the function
+decreases most, until no line decreases. All quantile levels share D, as constraints of
 an interior-point method.
 """
 
@@ -36,28 +36,28 @@ from nbsketch.rows.inputs import is_pairwise
 from nbsketch.rows.partitions import PartitionedRows
 from nbsketch.solvers.interior import PiecewiseProblem, solve_piecewise
 
-# Lines of each constrained column, and knots of a line: 300 lines leave falls 1.6 times
-# as large, in 60 % of the time (a function of 6 columns, 1500 rows).
+# Lines per constrained column and knots per line: with 300 lines violations are 1.6
+# times as large, in 60 % of the time (a function of 6 columns, 1500 samples).
 _LINES = 1000
 _KNOTS = 20
-# Lines and knots by which what is left is measured: others, and between the knots.
+# Lines and knots for measuring the remaining violation: other lines, denser knots.
 _MEASURED_LINES = 1000
 _MEASURED_KNOTS = 50
-# Rows, at least, of which quantiles are taken.
+# Quantiles are taken over at least this many samples.
 _RANKED = 100_000
-# Falls up to this share of the largest prediction are rounding.
+# Decreases up to this share of the largest prediction count as rounding.
 _ROUNDING = 1e-9
-# Rounds, and constraints of each column that one adds at most: 6 to 10 rounds are
-# enough, and all at once take minutes where the penalty is tiny and signs are wrong.
+# Maximum of rounds, and of constraints added per column in one round. 6 to 10 rounds
+# are enough; adding all at once takes minutes with a tiny penalty and wrong signs.
 _ROUNDS = 50
 _ADDED = 100
-# Relative gap of constrained quantiles: a step of the interior-point method, beyond the
-# ten for three digits, adds one or two.
+# Relative gap of constrained quantiles. Beyond three digits, which take ten steps of
+# the interior-point method, this costs one or two more.
 _TOL = 1e-8
 
 
 class Lines(NamedTuple):
-    """Rows along one column: `count` lines of so many `knots`, one after another."""
+    """Samples along one column: `count` lines of `knots` samples each."""
 
     rows: NDArray
     knots: int
@@ -66,23 +66,23 @@ class Lines(NamedTuple):
     def steps(self, values: NDArray) -> NDArray:
         """Return the least increase of any output to the next knot, (count, knots - 1).
 
-        `values` are predictions, (count knots,) or (count knots, d).
+        `values` are predictions of shape (count knots,) or (count knots, d).
         """
         along = values.reshape(len(self.rows) // self.knots, self.knots, -1)
         return (self.sign * np.diff(along, axis=1)).min(axis=2)
 
     def fall(self, values: NDArray) -> float:
-        """Return the largest fall between any two knots of a line."""
+        """Return the largest decrease between any two knots of a line."""
         along = self.sign * values.reshape(-1, self.knots, *values.shape[1:])
         return float((np.maximum.accumulate(along, axis=1) - along).max())
 
     def at(self, lines: NDArray, knot: NDArray) -> NDArray:
-        """Return these lines at knots, (len(lines), q)."""
+        """Return the samples of these lines at the given knots, (len(lines), q)."""
         return self.rows[lines * self.knots + knot]
 
 
 def check_monotonic(model: Any, X: Any, single: bool) -> None:
-    """Refuse signs that are wrong, and what has no constraints."""
+    """Check `monotonic_cst` and the parameters that it is compatible with."""
     if not isinstance(model.monotonic_cst, dict) and np.ndim(model.monotonic_cst) != 1:
         raise ValueError(
             "`monotonic_cst` must be a sequence of -1, 0 and 1, a dict by column name "
@@ -98,16 +98,16 @@ def check_monotonic(model: Any, X: Any, single: bool) -> None:
         ("non_crossing", not crossing, "'sort' or None"),
         ("solver", model.solver == "auto", "'auto'"),
         ("kernel", not is_pairwise(model.kernel), "a kernel of rows"),
-        ("X", in_memory, "dense, not sparse, and in memory"),
+        ("X", in_memory, "dense and in memory"),
         ("y", single, "a single target"),
     ):
         if not possible:
             got = f", got {getattr(model, name)!r}" if hasattr(model, name) else ""
-            raise ValueError(f"`{name}` must be {expected} for `monotonic_cst`{got}")
+            raise ValueError(f"`{name}` must be {expected} with `monotonic_cst`{got}")
 
 
 def planned(plan: Plan, objective: Objective) -> Plan:
-    """Return the plan with a sketch where the default is all of many rows."""
+    """Return the plan, with a sketch if the default uses all of many samples."""
     size = objective.default_size()
     if plan.is_free and size < len(objective.targets):
         return replace(plan, sketch="subsampling", size=size)
@@ -115,7 +115,7 @@ def planned(plan: Plan, objective: Objective) -> Plan:
 
 
 def constrain(model: Any, problem: Problem) -> None:
-    """Replace a free solution by the monotone one, and measure what is left."""
+    """Replace the unconstrained solution by the monotone one; measure violations."""
     X = problem.rows
     levels = np.size(getattr(model, "quantiles", 0.5))
     if model.size_ * levels > posterior.MOST_FEATURES:
@@ -135,7 +135,7 @@ def constrain(model: Any, problem: Problem) -> None:
 
 
 def _lines(X: NDArray, signs: NDArray, index: NDArray, knots: int) -> Iterator[Lines]:
-    """Yield the lines through some rows along each constrained column."""
+    """Yield the lines through a subset of samples along each constrained column."""
     ranked = X[:: max(1, len(X) // _RANKED)]  # a slice, since X may be lazy
     for column in np.flatnonzero(signs):
         values = np.quantile(ranked[:, column], np.linspace(0, 1, knots))
@@ -166,7 +166,7 @@ def _project(model: Any, problem: Problem, lines: list[Lines]) -> None:
             break
         D = cone.solve(np.concatenate([D, *added]))
     else:
-        _warn(f"constraints of `monotonic_cst` are left after {_ROUNDS} rounds")
+        _warn(f"constraints of `monotonic_cst` are violated after {_ROUNDS} rounds")
     if model.dual_gap_ > free_gap + model.tol:
         _warn(f"with `monotonic_cst` the relative gap is {model.dual_gap_:.1e}")
 
@@ -177,7 +177,7 @@ def _warn(text: str) -> None:
 
 
 class _Squares:
-    """Least squares in a cone."""
+    """Least squares restricted to a cone."""
 
     def __init__(self, model: Any, X: NDArray, objective: Objective):
         targets = objective.targets
@@ -190,7 +190,7 @@ class _Squares:
         self.gap = model.dual_gap_
 
     def solve(self, D: NDArray) -> NDArray:
-        """Set the solution for which D w >= 0; return the rows that matter."""
+        """Set the solution with D w >= 0; return the active constraints."""
         cone = scipy.linalg.solve_triangular(self.U, D.T, trans="T")
         norms = np.linalg.norm(cone, axis=0)
         D = D / norms[:, None]
@@ -208,7 +208,7 @@ class _Squares:
 
 
 class _Quantiles:
-    """Joint quantiles, each of which is in the cone."""
+    """Joint quantiles, each restricted to the cone."""
 
     def __init__(self, model: Any, X: NDArray, objective: JointQuantileObjective):
         weights = np.ones(len(X)) if objective.weights is None else objective.weights
@@ -224,7 +224,7 @@ class _Quantiles:
         self.problem = PiecewiseProblem(Z, targets, *bounds, factor, model.alpha_)
 
     def solve(self, D: NDArray) -> NDArray:
-        """Set the solution for which D W >= 0 in each level; return all rows."""
+        """Set the solution with D W >= 0 at each level; return all constraints."""
         D = D / np.linalg.norm(D, axis=1, keepdims=True)
         solution = solve_piecewise(self.problem.constrained(D), _TOL)
         model = self.model
@@ -236,7 +236,7 @@ class _Quantiles:
 
 
 def _steepest(model: Any, P: NDArray, line: Lines) -> NDArray:
-    """Return the rows of D for the steepest fall of each line that falls."""
+    """Return the constraints for the steepest decrease of each decreasing line."""
     values = model._values(line.rows)
     if not _is_falling(line, values):
         return np.empty((0, P.shape[1] + 1))

@@ -1,4 +1,4 @@
-"""The summary of a fitted kernel machine."""
+"""The text summary of a fitted model."""
 
 from collections.abc import Iterator
 from dataclasses import fields
@@ -16,21 +16,22 @@ from nbsketch.rows.inputs import is_pairwise
 from nbsketch.rows.transform import InputScaler
 from nbsketch.sketches import LandmarkSketch, SubsamplingSketch
 
-# Number of kept features that are listed.
+# Number of kept features to list.
 _MOST_NAMES = 10
-# From this share of the size on, degrees of freedom say that the sketch limits a fit:
-# twice the size lowered the error at new rows, noise included, by 2 to 36 % above it,
-# by at most 0.2 % below (three functions, four levels of noise, 6000 rows, size 300).
+# If the degrees of freedom are above this share of the size, the sketch limits the
+# accuracy: doubling the size lowered the test error, noise included, by 2 to 36 % above
+# it and by at most 0.2 % below (three functions, four noise levels, 6000 samples, size
+# 300).
 _SATURATED = 0.7
 
 
 def entries_of(model: Any) -> Iterator[tuple[str, str]]:
-    """Yield what a fit has chosen and found."""
+    """Yield the entries of the summary: name and text."""
     size, n = model.sketch_.shape
     own = isinstance(model.sketch, LandmarkSketch)  # the sketch does not know n
-    count = getattr(model, "n_copies_", 0)  # no file of an older version has it
+    count = getattr(model, "n_copies_", 0)  # missing in files of older versions
     copies = f", {count} copies merged" if count else ""
-    yield "rows", f"{'' if own else f'{n}, '}{model.n_features_in_} features{copies}"
+    yield "samples", f"{'' if own else f'{n}, '}{model.n_features_in_} features{copies}"
     yield "kernel", _kernel(model.kernel_)
     yield "inputs", _inputs(model.scaler_)
     if model.scaler_ is not None and model.scaler_.is_partial:
@@ -40,23 +41,23 @@ def entries_of(model: Any) -> Iterator[tuple[str, str]]:
     landmarks = model.landmarks_.shape[0]
     sizes = f"size {size}, rank {model.rank_}, {landmarks} landmarks"
     yield "sketch", f"{sizes}, {_recipe(model)}"
-    yield "prediction", f"{landmarks} kernel values a row, {_memory(model)}"
+    yield "prediction", f"{landmarks} kernel values per sample, {_memory(model)}"
     path = getattr(model, "size_path_", None)
     if path is not None:
         steps = zip(path["size"], path["loss"], strict=True)
         yield "size path", ", ".join(f"{s}: {loss:.4g}" for s, loss in steps)
     if hasattr(model, "dual_gap_"):
-        yield "machine", f"{_machine(model)}, {_reason(model)}"
+        yield "method", f"{_method(model)}, {_reason(model)}"
         yield "more", _more(model)
     if hasattr(model, "monotonic_violation_"):
-        yield "monotonic", f"within {model.monotonic_violation_:.3g} on training rows"
+        yield "monotonic", f"within {model.monotonic_violation_:.3g} on training data"
     yield from _solution(model)
 
 
-def _machine(model: Any) -> str:
-    """Return which algorithm has solved the problem."""
+def _method(model: Any) -> str:
+    """Return the name of the algorithm that solved the problem."""
     steps = model.n_iter_
-    # No sketch restricts the solution.
+    # The solution is not restricted by a sketch.
     exact = model.sketch_.is_identity or _has_columns(model)
     name = "exact" if exact else "sketch"
     if not _is_square(model):
@@ -68,21 +69,21 @@ def _machine(model: Any) -> str:
 
 
 def _reason(model: Any) -> str:
-    """Return why it was this one."""
+    """Return why this algorithm was chosen."""
     if model.sketch is not None or model.size is not None:
         return "as given"
     limit = getattr(model, "max_seconds", None)
     if limit is not None:
         return f"the largest for max_seconds={limit:g}"
-    return f"the default for {model.sketch_.shape[1]} rows"
+    return f"the default for {model.sketch_.shape[1]} samples"
 
 
 def _more(model: Any) -> str:
-    """Return what more time would buy."""
+    """Return what a larger sketch would gain."""
     if _has_columns(model):
         return "all columns are features: no sketch is more accurate"
     if model.sketch_.is_identity:
-        return "all rows are used: no sketch is more accurate"
+        return "all samples are used: no sketch is more accurate"
     path = getattr(model, "size_path_", None)
     if path is None or len(path["loss"]) < 2:
         return _limit(model)
@@ -95,7 +96,7 @@ def _more(model: Any) -> str:
 
 
 def _limit(model: Any) -> str:
-    """Return what limits a fit, the sketch or the noise, and what to do about it."""
+    """Return whether the sketch or the noise limits accuracy, and what to do."""
     larger = "size='auto' or max_seconds= try larger sketches"
     degrees = _degrees_of_freedom(model)
     size = model.sketch_.shape[0]
@@ -108,9 +109,9 @@ def _limit(model: Any) -> str:
 
 
 def _degrees_of_freedom(model: Any) -> float:
-    """Return tr K (K + s alpha I)^-1 at the landmarks of a sub-sample, else NaN.
+    """Return tr K (K + s alpha I)^-1 at the landmarks of a subsample, else NaN.
 
-    It estimates the effective dimension of all rows; below s it ceases to do so.
+    It estimates the effective dimension of all samples, and is reliable below s.
     """
     if not (_is_square(model) and isinstance(_drawn_by(model), SubsamplingSketch)):
         return np.nan
@@ -123,14 +124,14 @@ def _degrees_of_freedom(model: Any) -> float:
     K[np.diag_indices(size)] += shift
     try:
         factor(K)
-    except np.linalg.LinAlgError:  # a penalty below rounding
+    except np.linalg.LinAlgError:  # the penalty is below rounding
         return np.nan
     invert_factor(K)
     return size - shift * float(np.linalg.norm(np.tril(K)) ** 2)
 
 
 def _recipe(model: Any) -> str:
-    """Return the kind of sketch, and whether it was given."""
+    """Return the kind of sketch, and whether it was passed or is the default."""
     if _has_columns(model):
         return "the columns of X"
     if model.sketch is None:
@@ -154,14 +155,14 @@ def _drawn_by(model: Any) -> Any:
 
 
 def _memory(model: Any) -> str:
-    """Return the memory of what predictions need, as in an uncompressed model file."""
+    """Return the memory used for prediction, equal to an uncompressed model file."""
     arrays: dict[str, Any] = {}
     encode([model.landmarks_, model.sketch_, model.coef_], "model", arrays)
     return f"model of {sum(a.nbytes for a in arrays.values()) / 1e6:.3g} MB"
 
 
 def _kernel(kernel: Any) -> str:
-    """Return the kernel; only the number of many bandwidths."""
+    """Return the kernel; abbreviate long sequences of bandwidths."""
     widths = getattr(kernel, "bandwidth", None)
     if widths is None:
         return repr(kernel)
@@ -183,7 +184,7 @@ def _inputs(scaler: InputScaler | None) -> str:
 
 
 def _kept(model: Any) -> str:
-    """Return the features that are not dropped, the first ones by name."""
+    """Return the names of the first kept features."""
     kept = np.unique(model.scaler_.features)
     anonymous = [f"x{k}" for k in range(model.n_features_in_)]
     names = getattr(model, "feature_names_in_", anonymous)
@@ -193,7 +194,7 @@ def _kept(model: Any) -> str:
 
 
 def _solution(model: Any) -> Iterator[tuple[str, str]]:
-    """Yield the entries of the solution; stochastic gradients certify nothing."""
+    """Yield the entries of the solution (stochastic gradients have no gap)."""
     yield "alpha", f"{model.alpha_:.4g}"
     if not hasattr(model, "dual_gap_"):
         yield "steps", str(model.n_steps_)
@@ -205,11 +206,11 @@ def _solution(model: Any) -> Iterator[tuple[str, str]]:
     n = model.sketch_.shape[1]
     least = least_tol(_kind_by_passes(model), all_rows, n)
     if getattr(model, "tol", least) < min(model.dual_gap_, least):
-        yield "tol", f"{model.tol:g}, raised to {least:g} for passes over all rows"
+        yield "tol", f"{model.tol:g}, raised to {least:g} for passes over all samples"
 
 
 def _kind_by_passes(model: Any) -> str | None:
-    """Return the kind of a loss that passes may have solved; None: no passes."""
+    """Return the kind of loss if the solver may have used passes, else None."""
     if _is_square(model):
         return "square"
     loss = getattr(model, "loss", None)

@@ -1,4 +1,4 @@
-"""Sketched kernel classification, binary and one against the rest."""
+"""Sketched kernel classification, binary and one-vs-rest."""
 
 import warnings
 from dataclasses import replace
@@ -24,14 +24,16 @@ from nbsketch.solvers.left_out import Folds
 def _has_probabilities(model: Any) -> bool:
     if isinstance(as_loss(model.loss), LogisticLoss):
         return True
-    raise AttributeError("probabilities need loss='logistic'")
+    raise AttributeError(
+        f"`loss` must be 'logistic' for probabilities, got {model.loss!r}"
+    )
 
 
 @declares_parameters
 class OneVsRest(ClassifierScore):
-    """Mixin of the kernel machines for classes: one column for each against the rest.
+    """Mixin of kernel classifiers: one one-vs-rest column per class.
 
-    Two classes have one column, positive for the second.
+    Two classes use a single column, positive for the second class.
     """
 
     loss: Any = "hinge"
@@ -39,28 +41,28 @@ class OneVsRest(ClassifierScore):
     fit_intercept: bool = True
 
     def _weigh(self, y: NDArray, weights: NDArray | None) -> NDArray | None:
-        """Return sample weights times the weights of the classes."""
+        """Return sample weights times class weights."""
         with explaining({"y": y}, text_in=("y",)):
             check_classification_targets(y)
         known = getattr(self, "classes_", None)
         return weights_of_classes(self.class_weight, y, weights, known)
 
     def _set_classes(self, y: NDArray) -> None:
-        """Set `classes_` to the distinct labels."""
+        """Set `classes_` to the sorted distinct labels."""
         self.classes_ = np.unique(y)
         count = len(self.classes_)
         if count < 2:
             raise ValueError(f"`y` must hold at least two classes, got {count} class")
 
     def _signs(self, y: NDArray, name: str = "y") -> NDArray:
-        """Return -1 or 1 for each row and class, one column for two classes.
+        """Return -1 or 1 for each sample and class (one column for two classes).
 
-        Errors call the labels `name`.
+        Error messages call the labels `name`.
         """
         classes = self.classes_
         if not np.isin(y, classes).all():
             others = np.setdiff1d(y, classes)[:5].tolist()
-            hint = ": name all classes of a stream in its first call"
+            hint = ": pass all classes of a stream to its first call"
             raise ValueError(
                 f"`{name}` must hold the classes {classes.tolist()}, got {others}"
                 + hint * (name == "y")
@@ -71,18 +73,18 @@ class OneVsRest(ClassifierScore):
         return np.where(index[:, None] == columns, 1.0, -1.0)
 
     def _folds(self, rows: TrainingRows, groups: Any) -> Folds | None:
-        """Return the rows that `cv` leaves out together; each class keeps some."""
+        """Return the validation folds of `cv`; each class keeps training samples."""
         labels = rows.y
-        if labels.ndim == 2:  # signs of a stochastic fit
+        if labels.ndim == 2:  # one-vs-rest signs of a stochastic fit
             signs = labels if labels.shape[1] > 1 else np.hstack([-labels, labels])
             labels = self.classes_[signs.argmax(axis=1)]
         return super()._folds(rows._replace(y=labels), groups)
 
     def _margin_loss(self) -> Loss:
-        """Return the loss, checked."""
+        """Return the loss after checking that it is a margin loss."""
         loss = as_loss(self.loss)
         if not loss.is_classification:
-            raise ValueError(f"`loss` must be a loss of margins, got {loss!r}")
+            raise ValueError(f"`loss` must be a margin loss, got {loss!r}")
         return loss
 
     def _objective(self, Y: NDArray, weights: NDArray | None) -> ScalarObjective:
@@ -96,7 +98,7 @@ class OneVsRest(ClassifierScore):
 
     @rowwise(row_by_row)
     def predict(self, X: ArrayLike) -> NDArray:
-        """Return the label of each row of X, of shape (n,)."""
+        """Return the predicted labels for X, of shape (n,)."""
         scores = self._decision(X)
         index = scores > 0 if scores.ndim == 1 else scores.argmax(axis=1)
         return self.classes_[index.astype(np.intp)]
@@ -104,18 +106,18 @@ class OneVsRest(ClassifierScore):
     @available_where(_has_probabilities)
     @rowwise(row_by_row)
     def predict_proba(self, X: ArrayLike) -> NDArray:
-        """Return the probability of each class, of shape (n, c).
+        """Return the class probabilities, of shape (n, c).
 
-        More than two classes: one-vs-rest probabilities, normalized to sum to one.
+        For more than two classes, one-vs-rest probabilities normalized to sum to one.
         """
         return np.exp(self.predict_log_proba(X))
 
     @available_where(_has_probabilities)
     @rowwise(row_by_row)
     def predict_log_proba(self, X: ArrayLike) -> NDArray:
-        """Return the logarithm of the probability of each class, of shape (n, c).
+        """Return the logarithm of the class probabilities, of shape (n, c).
 
-        It is finite where `predict_proba` rounds to 0.
+        The values are finite even where `predict_proba` rounds to 0.
         """
         scores = self._decision(X)
         if scores.ndim == 1:
@@ -125,13 +127,13 @@ class OneVsRest(ClassifierScore):
 
 @declares_parameters
 class SketchedKernelClassifier(OneVsRest, IterativeModel):
-    r"""Sketched kernel machine for classes: hinge, squared hinge or logistic loss.
+    r"""Sketched kernel classifier with the hinge, squared hinge or logistic loss.
 
     .. math:: \min_{f, b} \frac{1}{n} \sum_i w_i\, \ell(y_i (f(x_i) + b))
               + \frac{\alpha}{2} \|f\|^2, \qquad f = \sum_j (S^T g)_j\, k(\cdot, x_j)
 
-    over the s rows of a random sketch S, with labels y in {-1, +1}; with more than two
-    classes, one such problem for each class against the rest, on the same features.
+    over the s rows of a random sketch S, with labels y in {-1, +1}. More than two
+    classes are solved one-vs-rest, on the same features.
 
     Parameters
     ----------
@@ -142,88 +144,89 @@ class SketchedKernelClassifier(OneVsRest, IterativeModel):
     bandwidth : float, sequence of floats, "median", "auto" or None, default=None
         Bandwidth of a kernel given by name. "auto" learns one length scale per feature,
         for dense X and the kernels "auto", "gaussian", "laplacian" and "matern"; with
-        fewer than 30 rows it is "median". None: "auto" where that is possible, else
+        fewer than 30 samples it falls back to "median". None: "auto" if possible, else
         "median".
     preprocessing : {"auto", "standard", "rank", "both"} or None, default="auto"
         Preprocessing applied before the kernel: "standard" (zero mean, unit variance),
         "rank" (standardized ranks of the values) or "both" side by side. "auto": "both"
-        if length scales are learned, else none. None: no preprocessing.
+        if length scales are learned, else no preprocessing. None: no preprocessing.
     loss : {"hinge", "squared-hinge", "logistic"} or Loss, default="hinge"
-        Loss of the margin. The logistic loss gives probabilities.
+        Loss of the margin. Only the logistic loss provides probabilities.
     sketch : str, SketchRecipe or None, default=None
         "p-sparsified", "gaussian", "rademacher", "subsampling", "leverage",
-        "rpcholesky", "accumulation", "countsketch", "sparse-jl", "srht", "identity",
-        or a recipe.
-        None: all rows, without a sketch, if `size` is None and the default size is n,
-        else "subsampling": a prediction then costs `size` kernel values.
+        "rpcholesky", "accumulation", "countsketch", "sparse-jl", "srht", "identity", or
+        a recipe. None: no sketch (all samples) if `size` is None and the default size
+        is n, else "subsampling": a prediction then costs `size` kernel values.
     size : int, AutoSize, "auto" or None, default=None
         Number of rows s of a sketch given by name; "auto" doubles it until the held-out
-        loss stops improving. None and ``sketch=None``, for stationary kernels of dense
-        rows, ``cv=None`` and at most four classes: n up to 5100 rows with the hinge
-        loss, 8100 with the others (fewer for three and four classes). Else min(n, 500),
-        for k > 2 classes reduced above n k = 200,000, and for two above n = 200,000, so
-        that n k s^2 is constant (never below 100); `fit` warns if it is below the
-        number of classes. A sketch given by name has n / 2 rows where this is n.
+        loss stops improving. Default for stationary kernels of dense samples with
+        ``sketch=None``, ``cv=None`` and at most four classes: n up to 5100 samples with
+        the hinge loss and 8100 with the others (fewer for three and four classes).
+        Otherwise min(n, 500), reduced above n k = 200,000 (k > 2 classes) or n =
+        200,000 (two classes) so that n k s^2 is constant (never below 100); `fit` warns
+        if it is below the number of classes. If this gives n, a sketch given by name
+        has n / 2 rows.
     alpha : float or None, default=None
-        Penalty (> 0), the same for all classes. None: the one of least loss on a fifth
-        of the rows, held out at random, along a path of penalties; of at most 500 rows,
-        on all of them, in five random folds. Without a sketch and with more than 500
-        rows: on a third of the rows, at most 1600, of models of at most 1600 others.
-        For more than two classes and r classes > 1000, r features, the path is that of
-        a third of the features (at most 200) and at most 8000 rows, and the penalty is
-        corrected by the ratio of the best penalties of ridge regression on both.
+        Penalty (> 0), the same for all classes. None: the penalty with the lowest loss
+        on a random fifth of the samples (five random folds for at most 500 samples),
+        along a path of penalties. Without a sketch and with more than 500 samples,
+        models of at most 1600 samples are scored on a third of the samples, at most
+        1600. For more than two classes with r classes > 1000, where r is the number of
+        features, the path uses a third of the features (at most 200) and at most 8000
+        samples; the penalty is then corrected by the ratio of the best ridge penalties
+        of both problems.
     cv : int, splitter, iterable of (train, test) or None, default=None
-        Rows that are left out together where length scales, `size` or `alpha` are
-        chosen. None: single rows for length scales, else a random fifth of the rows.
-        An integer: that many contiguous blocks of rows, or of whole groups, for rows
-        that depend on their neighbors. Splitters of scikit-learn and index arrays are
-        used unchanged.
+        Samples left out together when length scales, `size` or `alpha` are chosen.
+        None: leave-one-out for length scales, a random fifth of the samples otherwise.
+        An integer: that many contiguous blocks of samples (or of whole groups), for
+        samples that depend on their neighbors. Scikit-learn splitters and (train, test)
+        indices are used unchanged.
     class_weight : None, "balanced" or dict, default=None
-        Weights of the classes, which multiply the sample weights. "balanced": n divided
-        by the number of classes and by the number of rows of the class, rows counted by
-        their sample weights. A dict maps labels to weights; labels that are not in it
-        have weight 1. None: equal weights.
+        Class weights, multiplied with the sample weights. "balanced": n divided by the
+        number of classes and by the number of samples in the class, counted by sample
+        weights. A dict maps labels to weights; missing labels have weight 1. None:
+        equal weights.
     fit_intercept : bool, default=True
-        Whether to fit the constant b; it is not penalized.
+        Whether to fit the intercept b, which is not penalized.
     solver : {"auto", "adam", "sgd"} or StochasticSolver, default="auto"
-        "auto" is a certified Newton method. "adam" and "sgd" repeat the experiments of
-        the papers.
+        "auto" is a certified Newton method. "adam" and "sgd" are stochastic solvers for
+        repeating experiments of the papers.
     tol : float, default=1e-6
         Relative tolerance: stop when the objective is certified to be within this share
-        of the minimum. 1e-4 is enough for prediction. All of more than 2000 rows are
-        solved to the larger of this and 1e-4, large sketches for a given `alpha` and
-        a smooth loss to the larger of this and 1e-3, which `summary` says.
+        of the minimum. 1e-4 is enough for prediction. The tolerance is raised to at
+        least 1e-4 if all of more than 2000 samples are used, and to at least 1e-3 for
+        large sketches with a given `alpha` and a smooth loss; `summary` then reports
+        it.
     max_iter : int, default=1000
-        Largest number of iterations of the solver.
+        Maximum number of iterations of the solver.
     max_seconds : float or None, default=None
-        Time limit of a fit. With more than 1500 rows, and without `sketch` and `size`,
-        the largest sketch that the time allows is taken. Learning of length scales
-        and the solver end in time. The model then depends on the machine. None: no
-        limit.
+        Time limit of a fit. With more than 1500 samples and neither `sketch` nor
+        `size`, the largest sketch that fits the time is used; the search for length
+        scales and the solver respect the limit. The model then depends on the speed of
+        the computer. None: no limit.
     random_state : None, int or Generator, default=None
         Pass an int for reproducible results: the sketch is identical for any number of
         threads, predictions agree up to rounding.
     verbose : int, default=0
-        If positive, display the progress: one line on a terminal or in a notebook, a
-        line every ten seconds in a log file.
+        If positive, display progress: one line in a terminal or notebook, one line
+        every ten seconds in a log file.
     callback : callable or None, default=None
-        Called as ``callback(state)`` with a `FitState` as the fit goes on. If it
-        returns true, the fit stops early and keeps the model so far. It is not saved
-        with the model. None: no calls.
+        Called as ``callback(state)`` with a `FitState` during the fit. If it returns
+        true, the fit stops early and keeps the current model. Not saved with the model.
+        None: no callback.
 
     Attributes
     ----------
     classes_ : ndarray of shape (c,)
-        The labels.
+        Sorted class labels.
     coef_ : ndarray of shape (s,) or (s, c)
         Coefficients of the sketched kernel functions; (s, c) for c > 2 classes.
     intercept_ : float or ndarray of shape (c,)
-        The constant b.
+        Intercept b.
     landmarks_ : ndarray or csr_array of shape (s', p)
-        The training rows that prediction needs, after preprocessing; no others are
-        kept.
+        Preprocessed training samples needed for prediction; no others are kept.
     kernel_, sketch_ : Kernel, Sketch
-        The kernel with its bandwidth set, and the drawn sketch.
+        Kernel with its bandwidth set, and the drawn sketch.
     scaler_, length_scales_, bandwidth_, size_, size_path_, alpha_, rank_, objective_,
     dual_gap_, n_iter_, n_copies_, n_features_in_
         As in `SketchedKernelRegressor`; the objective is summed over the classes.
@@ -242,7 +245,7 @@ class SketchedKernelClassifier(OneVsRest, IterativeModel):
     def prepare(
         self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None
     ) -> Problem:
-        """Check parameters and data; return the problem that `fit` solves."""
+        """Check parameters and data; return the problem to solve."""
         plan = Plan.of(self)
         self._margin_loss()
         self.__dict__.pop("classes_", None)
@@ -264,7 +267,7 @@ class SketchedKernelClassifier(OneVsRest, IterativeModel):
         if self.size is None and self.sketch is None and few:
             warnings.warn(
                 f"the default sketch has {self.size_} landmarks for {count} classes, "
-                "some of which have none and may never be predicted: pass size="
+                "so some classes have none and may never be predicted: pass size="
                 f"{min(count, len(problem.objective.targets))} or more, for a slower "
                 "fit",
                 stacklevel=4,

@@ -1,4 +1,4 @@
-r"""The posterior of kernel ridge regression as a Gaussian process on a sketch.
+r"""Gaussian process posterior of kernel ridge regression on a sketch.
 
 With features z of the sketch, :math:`\tilde z = (1, z)`, :math:`\lambda = n \alpha` and
 :math:`A = \sum_i w_i \tilde z_i \tilde z_i^\top + \lambda\, (0 \oplus I)`, the variance
@@ -7,13 +7,14 @@ of f(x) + b is
 .. math:: \frac{\sigma^2}{\lambda} \bigl(k(x, x) - |z(x)|^2\bigr)
           + \sigma^2\, \tilde z(x)^\top A^{-1} \tilde z(x) .
 
-The first term is what the landmarks do not see; without a sketch the sum is the
-variance of the exact process, whose prior variance is :math:`\sigma^2 / \lambda`.
+The first term is the prior variance not captured by the landmarks. Without a sketch the
+sum is the variance of the exact process, with prior variance :math:`\sigma^2 /
+\lambda`.
 
-Two estimates of :math:`\sigma^2` agree if the kernel is right: the one of largest
+Two estimates of :math:`\sigma^2` agree if the kernel is correct: the maximum of the
 marginal likelihood, :math:`(\sum_i w_i r_i^2 + \lambda \|f\|^2) / (n - 1)`, and the sum
-of squared residuals over n minus the effective degrees of freedom, which noise-free
-targets leave without residuals. The larger one is used.
+of squared residuals over n minus the effective degrees of freedom, which is near zero
+for noise-free targets. The larger one is used.
 """
 
 from collections.abc import Iterator
@@ -36,28 +37,28 @@ from nbsketch.sketches import LandmarkSketch
 from nbsketch.solvers._linear.cholesky import raised_cholesky
 from nbsketch.solvers.scratch import rows_per_block
 
-# Largest number of features, whose matrix is factorized.
+# Maximum number of features of a matrix that is factorized.
 MOST_FEATURES = 5000
-# Share of the trace that is added to a matrix without a factor.
+# Share of the trace added to a matrix that is numerically indefinite.
 _JITTER = 1e-15
-# Arrays of a block of rows that are in memory at a time, each as large as its features.
+# Arrays per block that are in memory at a time, each the size of the block's features.
 _ARRAYS = 4
-# Relative difference of the objective from which rows are not those of `fit`.
+# Relative difference of the objective above which the data are not those of `fit`.
 _OTHER_ROWS = 0.01
 
 
 def fit_posterior(model: Any, rows: TrainingRows) -> dict[str, Any]:
-    """Return the parts of the posterior of a model fitted to these rows.
+    """Return the components of the posterior of a model fitted to these data.
 
-    They are the projection to features, the upper Cholesky factor of A, lambda, and the
-    noise variance of each output.
+    The projection to features, the upper Cholesky factor of A, lambda, and the noise
+    variance of each output.
     """
     expected = model.sketch_.shape[1]
     given = len(rows.y)
     if expected != given and not isinstance(model.sketch, LandmarkSketch):
         raise ValueError(
-            f"`X` must hold the {expected} rows of `fit` of positive weight, got "
-            f"{given}: pass the same data"
+            f"`X` must hold the {expected} samples of positive weight passed to `fit`, "
+            f"got {given}: pass the same data"
         )
     n = len(rows.y)
     w = rows.relative_weights
@@ -75,7 +76,7 @@ def fit_posterior(model: Any, rows: TrainingRows) -> dict[str, Any]:
 
 
 def _freedom(model: Any, factor: NDArray, shift: float) -> float:
-    """Return the effective degrees of freedom, of the upper Cholesky factor of A."""
+    """Return the effective degrees of freedom from the upper Cholesky factor of A."""
     penalty = np.full(len(factor), shift)
     penalty[0] = float(not model.fit_intercept)
     inverse = scipy.linalg.lapack.dtrtri(factor)[0]
@@ -83,20 +84,20 @@ def _freedom(model: Any, factor: NDArray, shift: float) -> float:
 
 
 def _squared_norms(model: Any) -> NDArray:
-    """Return the squared norm of f, of each output."""
+    """Return the squared RKHS norm of f for each output."""
     coef = model.coef_.reshape(len(model.coef_), -1)
     return np.maximum((coef * (_map_of(model).inner() @ coef)).sum(axis=0), 0.0)
 
 
 def _check_objective(model: Any, Y: NDArray, objective: float) -> None:
-    """Refuse rows on which the objective of the model is not that of its fit."""
+    """Raise an error if the data do not reproduce the objective of the fit."""
     rounding = np.finfo(float).eps * float(np.abs(Y).max() * Y.std())
     difference = abs(objective - model.objective_)
     if difference > _OTHER_ROWS * model.objective_ + rounding:
         raise ValueError(
-            "`X`, `y` and `sample_weight` must be those of `fit`, on which the "
-            f"objective of the model is {model.objective_:.3g}, got rows on which it "
-            f"is {objective:.3g}: pass the same data, in the same order"
+            "`X`, `y` and `sample_weight` must be the data of `fit`, with objective "
+            f"{model.objective_:.3g}, got data with objective {objective:.3g}: pass "
+            "the same data in the same order"
         )
 
 
@@ -118,27 +119,27 @@ def penalized_products(
 
 
 def feature_projection(model: Any) -> NDArray:
-    """Return what takes sketched kernel values to features, (s, r)."""
+    """Return the matrix that maps sketched kernel values to features, (s, r)."""
     return projection(_map_of(model).inner())
 
 
 def _map_of(model: Any) -> SketchMap:
-    """Return x -> S k_x of a fitted model."""
+    """Return the map x -> S k_x of a fitted model."""
     return SketchMap(model.kernel_, model.landmarks_, model.sketch_.weights)
 
 
 def features_of(model: Any, projection: NDArray, rows: Any) -> NDArray:
-    """Return a constant and the features of rows, (n, r + 1)."""
+    """Return the constant and the features of samples, (n, r + 1)."""
     return np.concatenate([Z for _, Z, _ in _blocks(model, projection, rows)])
 
 
 def posterior_std(model: Any, X: Any) -> NDArray:
-    """Return the standard deviation of f + b at rows, (n,) or (n, d)."""
+    """Return the standard deviation of f + b at samples, (n,) or (n, d)."""
     check_is_fitted(model)
     if not hasattr(model, "posterior_"):
         raise NotFittedError(
-            "`return_std` needs the posterior, which is not kept by `fit`: call "
-            "fit_posterior(X, y) with the training rows first"
+            "`return_std` needs the posterior, which `fit` does not compute: call "
+            "fit_posterior(X, y) with the training data first"
         )
     parts = model.posterior_
     values = []
@@ -166,7 +167,7 @@ def std_of_sum(model: Any, X: Any, weights: NDArray) -> NDArray:
 def _blocks(
     model: Any, projection: NDArray, rows: Any
 ) -> Iterator[tuple[slice, NDArray, NDArray]]:
-    """Yield places, features and k(x, x) - |z(x)|^2 of each block."""
+    """Yield positions, features and k(x, x) - |z(x)|^2 of each block."""
     sketch_map = _map_of(model)
     step = rows_per_block(_ARRAYS * len(projection), projection.dtype)
     for part in slices(rows.shape[0], step):
@@ -178,14 +179,14 @@ def _blocks(
 
 
 def check_posterior(model: Any, X: Any) -> None:
-    """Refuse models and rows without a posterior."""
+    """Check that the model and the data have a posterior."""
     check_is_fitted(model)
     check_in_memory("X", X, "a posterior")
     check_ridge(model, "a posterior (conformal intervals are for any model)")
 
 
 def check_ridge(model: Any, use: str) -> None:
-    """Refuse a fitted model that is no ridge regression on rows."""
+    """Check that the fitted model is a ridge regression on samples."""
     if as_loss(model.loss) != SquareLoss() or model.output is not None:
         raise ValueError(
             f"`loss` must be the square loss, without an output matrix, for {use}, got "
@@ -197,11 +198,11 @@ def check_ridge(model: Any, use: str) -> None:
         )
     if is_pairwise(model.kernel):
         raise ValueError(
-            f"`kernel` must be one of rows for {use}, got kernel values: pass the rows "
-            "and a kernel of them"
+            f"`kernel` must be computed from samples for {use}, got precomputed kernel "
+            "values: pass the samples and a kernel of them"
         )
     if model.size_ > MOST_FEATURES:
         raise ValueError(
             f"`size` must be at most {MOST_FEATURES} for {use}, got {model.size_}: "
-            "fit a sketch"
+            "pass a smaller `size`"
         )

@@ -1,4 +1,4 @@
-"""Joint quantile regression: all levels in one fit, and calibrated intervals."""
+"""Joint quantile regression: all levels in one fit, with calibrated intervals."""
 
 from dataclasses import field
 from functools import partial
@@ -25,22 +25,22 @@ from nbsketch.solvers.left_out import Folds
 
 @validation.declares_parameters
 class JointQuantileRegressor(RegressorMixin, IterativeModel):
-    r"""Several conditional quantiles in one fit, which do not cross.
+    r"""Joint regression of several conditional quantiles, which do not cross.
 
     .. math:: \min_{f, b} \frac{1}{n} \sum_i w_i \sum_j
               \ell_{\tau_j}(y_i - f_j(x_i) - b_j) + \frac{\alpha}{2} \|f\|^2
 
-    with the pinball losses of the levels :math:`\tau_j` and, on the outputs, the matrix
-    :math:`M_{jl} = \exp(-\gamma (\tau_j - \tau_l)^2)`; f is restricted to the s rows of
-    a random sketch.
+    with the pinball losses of the levels :math:`\tau_j` and the output matrix
+    :math:`M_{jl} = \exp(-\gamma (\tau_j - \tau_l)^2)`. The function f is restricted to
+    the s rows of a random sketch.
 
     Parameters
     ----------
     quantiles : sequence of floats, default=(0.1, 0.3, 0.5, 0.7, 0.9)
         Levels, strictly ascending in (0, 1).
     gamma : float, default=1.0
-        Coupling (>= 0): at 0 the quantile curves are parallel; the larger, the more
-        independent they are.
+        Coupling of the levels (>= 0). At 0 the quantile curves are parallel; larger
+        values make them more independent.
     kernel : str, Kernel or callable, default="auto"
         "auto" (Matern 3/2 if length scales are learned, else Gaussian), "gaussian",
         "laplacian", "matern", "polynomial", "linear", "sobolev", "tanimoto",
@@ -48,86 +48,89 @@ class JointQuantileRegressor(RegressorMixin, IterativeModel):
     bandwidth : float, sequence of floats, "median", "auto" or None, default=None
         Bandwidth of a kernel given by name. "auto" learns one length scale per feature,
         for dense X and the kernels "auto", "gaussian", "laplacian" and "matern"; with
-        fewer than 30 rows it is "median". None: "auto" where that is possible, else
+        fewer than 30 samples it falls back to "median". None: "auto" if possible, else
         "median".
     preprocessing : {"auto", "standard", "rank", "both"} or None, default="auto"
         Preprocessing applied before the kernel: "standard" (zero mean, unit variance),
         "rank" (standardized ranks of the values) or "both" side by side. "auto": "both"
-        if length scales are learned, else none. None: no preprocessing.
+        if length scales are learned, else no preprocessing. None: no preprocessing.
     sketch : str, SketchRecipe or None, default=None
         "p-sparsified", "gaussian", "rademacher", "subsampling", "leverage",
-        "rpcholesky", "accumulation", "countsketch", "sparse-jl", "srht", "identity",
-        or a recipe.
-        None: all rows, without a sketch, if `size` is None and the default size is n,
-        else "subsampling": a prediction then costs `size` kernel values.
+        "rpcholesky", "accumulation", "countsketch", "sparse-jl", "srht", "identity", or
+        a recipe. None: no sketch (all samples) if `size` is None and the default size
+        is n, else "subsampling": a prediction then costs `size` kernel values.
     size : int, AutoSize, "auto" or None, default=None
         Number of rows s of a sketch given by name; "auto" doubles it until the held-out
-        loss stops improving. None: n / 4, at most 3000 / d for d levels and at
-        most the s with n s^2 = 1.8e10, but never below 100 (or n). Larger sketches are
-        more accurate and slower: solver steps cost (s d)^3.
-        A sketch given by name has n / 2 rows where this is n.
+        loss stops improving. None: n / 4, at most 3000 / d for d levels and at most the
+        s with n s^2 = 1.8e10, but never below 100 (or n). Larger sketches are more
+        accurate and slower: solver steps cost (s d)^3. If this gives n, a sketch given
+        by name has n / 2 rows.
     alpha : float or None, default=None
-        Penalty (> 0). None: the one of least loss on a fifth of the rows, held out at
-        random (at most 500 rows: all, in five random folds), along a path of penalties.
-        For r d > 400, r features and d levels, the path is that of a third of the
-        features (at most 200) and at most 8000 rows, and the penalty is corrected by
-        the ratio of the best penalties of ridge regression on both.
+        Penalty (> 0). None: the penalty with the lowest loss on a random fifth of the
+        samples (five random folds for at most 500 samples), along a path of penalties.
+        For r d > 400, with r features and d levels, the path uses a third of the
+        features (at most 200) and at most 8000 samples; the penalty is then corrected
+        by the ratio of the best ridge penalties of both problems.
     cv : int, splitter, iterable of (train, test) or None, default=None
-        Rows that are left out together where length scales, `size` or `alpha` are
-        chosen. None: single rows for length scales, else a random fifth of the rows.
-        An integer: that many contiguous blocks of rows, or of whole groups, for rows
-        that depend on their neighbors. Splitters of scikit-learn and index arrays are
-        used unchanged.
+        Samples left out together when length scales, `size` or `alpha` are chosen.
+        None: leave-one-out for length scales, a random fifth of the samples otherwise.
+        An integer: that many contiguous blocks of samples (or of whole groups), for
+        samples that depend on their neighbors. Scikit-learn splitters and (train, test)
+        indices are used unchanged.
     fit_intercept : bool, default=True
         Whether to fit an intercept for each level. Without it, quantiles are biased if
         the targets are far from zero.
     non_crossing : {"sort", "constraint"} or None, default="sort"
-        "sort": put the predictions of each row in ascending order, which never raises
-        the pinball loss. "constraint": minimize subject to ascending quantiles at the
-        training rows of positive weight, and sort the predictions at other rows; slower
-        (it needs an intercept and solver="auto"). None: as fitted.
+        "sort": sort the predictions of each sample, which never increases the pinball
+        loss. "constraint": minimize subject to ascending quantiles at the training
+        samples of positive weight, and sort the predictions elsewhere; slower, and
+        needs an intercept and solver="auto". None: return the values as fitted.
     monotonic_cst : array of int of shape (q,), dict of str or None, default=None
-        1: no quantile falls where this column rises, -1: none rises, 0: no constraint;
-        as in `SketchedKernelRegressor`, not with non_crossing="constraint".
+        1: quantiles do not decrease in this feature, -1: they do not increase, 0: no
+        constraint; as in `SketchedKernelRegressor`. Not available with
+        non_crossing="constraint".
     calibration : float in [0, 1), default=0.0
-        Share of the rows kept out of the fit to calibrate the intervals: random rows,
-        or with `cv` the last folds, whole, that have at least this share.
+        Share of the samples excluded from the fit to calibrate the intervals: random
+        samples or, with `cv`, the smallest number of last folds with at least this
+        share.
     solver : {"auto", "adam", "sgd"} or StochasticSolver, default="auto"
-        "auto" is a certified Newton method. "adam" and "sgd" repeat the experiments of
-        the papers.
+        "auto" is a certified Newton method. "adam" and "sgd" are stochastic solvers for
+        repeating experiments of the papers.
     tol : float, default=1e-3
         Relative tolerance: stop when the objective is certified to be within this share
-        of the minimum; `dual_gap_` is what was reached. Smaller values hardly change
-        predictions; set 1e-6 for reproducible coefficients. All of more than 2000 rows
-        are solved to the larger of this and 1e-4, which `summary` says.
+        of the minimum; `dual_gap_` is the value reached. Smaller values hardly change
+        predictions; pass 1e-6 for reproducible coefficients. If all of more than 2000
+        samples are used, the tolerance is raised to at least 1e-4; `summary` then
+        reports it.
     max_iter : int, default=1000
-        Largest number of iterations of the solver.
+        Maximum number of iterations of the solver.
     max_seconds : float or None, default=None
-        Time limit of a fit. With more than 1500 rows, and without `sketch` and `size`,
-        the largest sketch that the time allows is taken. Learning of length scales
-        and the solver end in time. The model then depends on the machine. None: no
-        limit.
+        Time limit of a fit. With more than 1500 samples and neither `sketch` nor
+        `size`, the largest sketch that fits the time is used; the search for length
+        scales and the solver respect the limit. The model then depends on the speed of
+        the computer. None: no limit.
     random_state : None, int or Generator, default=None
         Pass an int for reproducible results: the sketch is identical for any number of
         threads, predictions agree up to rounding.
     verbose : int, default=0
-        If positive, display the progress: one line on a terminal or in a notebook, a
-        line every ten seconds in a log file.
+        If positive, display progress: one line in a terminal or notebook, one line
+        every ten seconds in a log file.
     callback : callable or None, default=None
-        Called as ``callback(state)`` with a `FitState` as the fit goes on. If it
-        returns true, the fit stops early and keeps the model so far. It is not saved
-        with the model. None: no calls.
+        Called as ``callback(state)`` with a `FitState` during the fit. If it returns
+        true, the fit stops early and keeps the current model. Not saved with the model.
+        None: no callback.
 
     Attributes
     ----------
     coef_ : ndarray of shape (s, d)
         Coefficients of the sketched kernel functions, one column for each level.
     intercept_ : ndarray of shape (d,)
-        The constants.
-    calibration_ : ndarray of shape (rows kept out, d + 1) or None
-        Their predicted quantiles and, last, their targets.
-    calibration_weights_ : ndarray of shape (rows kept out,) or None
-        Their weights, of mean one. None: equal weights.
+        Intercepts, one per level.
+    calibration_ : ndarray of shape (m, d + 1) or None
+        Predicted quantiles of the m calibration samples and, in the last column, their
+        targets. None: no calibration.
+    calibration_weights_ : ndarray of shape (m,) or None
+        Weights of the calibration samples, scaled to mean one. None: equal weights.
     landmarks_, kernel_, sketch_, scaler_, length_scales_, bandwidth_, size_,
     size_path_, alpha_, rank_, objective_, dual_gap_, n_iter_, n_copies_,
     n_features_in_, monotonic_violation_
@@ -154,9 +157,8 @@ class JointQuantileRegressor(RegressorMixin, IterativeModel):
     ... ).fit(X, y)
     >>> model.predict([[0.2], [0.8]]).shape
     (2, 3)
-    >>> low, high = model.predict_interval([[0.8]], coverage=0.8)[0]
-    >>> bool(-1.6 < low < -0.6 and 0.6 < high < 1.6)
-    True
+    >>> print(model.predict_interval([[0.8]], coverage=0.8).round(1))
+    [[-1.2  0.8]]
     """
 
     quantiles: Any = field(default=(0.1, 0.3, 0.5, 0.7, 0.9), kw_only=False)
@@ -170,7 +172,7 @@ class JointQuantileRegressor(RegressorMixin, IterativeModel):
     def prepare(
         self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None
     ) -> Problem:
-        """Check parameters and data; return the problem that `fit` solves."""
+        """Check parameters and data; return the problem to solve."""
         plan = Plan.of(self)
         constrained = self._is_constrained()
         output = QuantileOutput(self.quantiles, self.gamma)
@@ -193,7 +195,7 @@ class JointQuantileRegressor(RegressorMixin, IterativeModel):
         return Problem(rows.X, objective, plan, False, held, rows.kept)
 
     def _is_constrained(self) -> bool:
-        """Check `non_crossing`; return whether it is a constraint of the fit."""
+        """Check `non_crossing`; return whether it constrains the fit."""
         validation.check_choice(
             "non_crossing", self.non_crossing, [None, "sort", "constraint"]
         )
@@ -228,9 +230,9 @@ class JointQuantileRegressor(RegressorMixin, IterativeModel):
     def _split(
         self, n: int, folds: Folds | None
     ) -> tuple[NDArray, NDArray, Folds | None]:
-        """Return the rows to fit, those to calibrate on, and the folds of the former.
+        """Return the samples to fit and to calibrate on, and the folds of the former.
 
-        Calibration rows are random, or those of the last folds if there are folds.
+        Calibration samples are random or, with folds, the last folds.
         """
         share = validation.check_real(
             "calibration", self.calibration, low=0, high=1, high_open=True
@@ -238,36 +240,38 @@ class JointQuantileRegressor(RegressorMixin, IterativeModel):
         count = round(share * n)
         if count == n:
             raise ValueError(
-                f"`calibration` must leave rows to fit on, got {share} of {n}"
+                f"`calibration` must leave samples to fit on, got {share} of {n}"
             )
         if folds is not None:
             return split_last(folds, n, count)
-        # Another stream than those of the fit, which are spawned from the same seed.
+        # A stream independent of those of the fit, which are spawned from the same
+        # seed.
         order = validation.random_generator(self.random_state).permutation(n)
         return np.sort(order[count:]), np.sort(order[:count]), None
 
     @rowwise(row_by_row)
     def predict(self, X: ArrayLike) -> NDArray:
-        """Return the quantiles of the rows of X, of shape (n, d)."""
+        """Return the quantiles of X, of shape (n, d)."""
         values = self._decision(X)
         return values if self.non_crossing is None else np.sort(values, axis=1)
 
     @rowwise(row_by_row)
     def predict_interval(self, X: ArrayLike, coverage: float) -> NDArray:
-        """Return intervals that hold the target with a given probability.
+        """Return prediction intervals with the given coverage.
 
         The ends are the quantiles of levels (1 - coverage) / 2 and (1 + coverage) / 2,
-        interpolated between the fitted levels. With calibration rows both ends move out
-        (or in) by one distance, chosen on those rows so that a new row drawn like them
-        is covered with at least the stated probability, whatever the law of the data.
-        Calibration rows count by their sample weights, the new row by their mean.
+        interpolated between the fitted levels. With calibration, both ends move
+        outwards (or inwards) by the same distance, chosen on the calibration samples. A
+        new sample from the same distribution is then covered with at least the stated
+        probability, for any distribution of the data. Calibration samples count by
+        their weights, the new sample with their mean weight.
 
         Parameters
         ----------
         X : array of shape (n, q)
-            Rows.
+            Samples.
         coverage : float in (0, 1)
-            Probability, with both levels between the lowest and the highest fitted one.
+            Probability of coverage. Both levels must be within the fitted levels.
 
         Returns
         -------
@@ -295,19 +299,19 @@ class JointQuantileRegressor(RegressorMixin, IterativeModel):
 
     @rowwise(row_by_row)
     def predict_quantiles(self, X: ArrayLike, levels: Any) -> NDArray:
-        r"""Return conditional quantiles of any levels.
+        r"""Return conditional quantiles at any levels.
 
-        They are linear between the fitted levels; outside, the distribution function
-        has exponential tails that continue the slope between the outermost two levels.
-        With calibration rows each fitted quantile first moves by a conformal quantile
-        of its residuals there, so that a new row is below it with probability
-        :math:`\tau` up to 1 / (m + 1), for m of these rows (the largest residual if m
-        is too small).
+        Quantiles are interpolated linearly between the fitted levels; outside, the
+        distribution function has exponential tails that continue the slope between the
+        outermost two levels. With calibration, each fitted quantile first moves by a
+        conformal quantile of its residuals on the m calibration samples. A new sample
+        is then below it with probability :math:`\tau` up to 1 / (m + 1) (the largest
+        residual is used if m is too small).
 
         Parameters
         ----------
         X : array of shape (n, q)
-            Rows.
+            Samples.
         levels : float or sequence of floats
             Levels in (0, 1).
 
@@ -324,16 +328,16 @@ class JointQuantileRegressor(RegressorMixin, IterativeModel):
 
     @rowwise(lambda method, X, y: row_by_row(method, X, _quantiles.as_values(y, ())))
     def predict_cdf(self, X: ArrayLike, y: ArrayLike) -> NDArray:
-        """Return the probability that the target is at most y.
+        """Return the conditional distribution function P(Y <= y | X).
 
-        The inverse of `predict_quantiles`.
+        It is the inverse of `predict_quantiles`.
 
         Parameters
         ----------
         X : array of shape (n, q)
-            Rows.
+            Samples.
         y : float, array of shape (k,), or array of shape (n, k) or (n, 1)
-            Values: the same k for each row, or some for each.
+            Values: the same k values for each sample, or one row per sample.
 
         Returns
         -------
@@ -346,11 +350,11 @@ class JointQuantileRegressor(RegressorMixin, IterativeModel):
         return _quantiles.distribution(self._levels, quantiles, values)
 
     def _check_several(self, what: str) -> None:
-        """Refuse what one fitted level says nothing of."""
+        """Check that the model has at least two levels."""
         if len(self._levels) == 1:
             raise ValueError(
                 f"`quantiles` must have two or more levels for {what}, got "
-                f"{tuple(self.quantiles)}: fit the levels that you need"
+                f"{tuple(self.quantiles)}: fit more levels"
             )
 
     @property
@@ -359,17 +363,17 @@ class JointQuantileRegressor(RegressorMixin, IterativeModel):
 
     @property
     def _held_out(self) -> tuple[NDArray, NDArray]:
-        """Ascending quantiles of the calibration rows, and their targets."""
+        """Return ascending quantiles of the calibration samples, and their targets."""
         held: Any = self.calibration_
         return np.sort(held[:, :-1], axis=1), held[:, -1]
 
     def _move(self, residuals: NDArray, level: float) -> float:
-        """Return the conformal quantile of residuals of the calibration rows."""
+        """Return the conformal quantile of residuals of the calibration samples."""
         weights = self.calibration_weights_
         return _quantiles.conformal_quantile(residuals, level, weights)
 
     def _calibrated(self, X: Any) -> NDArray:
-        """Return ascending quantiles of the fitted levels, moved by calibration."""
+        """Return ascending quantiles at the fitted levels, shifted by calibration."""
         quantiles = np.sort(self._decision(X), axis=1)
         if self.calibration_ is None:
             return quantiles
@@ -384,9 +388,9 @@ class JointQuantileRegressor(RegressorMixin, IterativeModel):
     def score(
         self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None
     ) -> float:
-        """Return minus the mean pinball loss, summed over the levels.
+        """Return the negative mean pinball loss, summed over the levels.
 
-        Predictions and targets of Dask collections are brought to this process.
+        Dask collections of predictions and targets are gathered in this process.
         """
         metric = partial(pinball_loss, quantiles=self.quantiles)
         return -score_of(self, metric, X, y, sample_weight)

@@ -1,4 +1,4 @@
-"""Estimators by stochastic gradients on a sketched subspace, and on streams."""
+"""Estimators by stochastic gradient descent on a sketched subspace; streams."""
 
 from abc import abstractmethod
 from collections.abc import Iterable
@@ -30,10 +30,10 @@ from nbsketch.rows.inputs import (
 )
 from nbsketch.solvers.sgm import StreamState, squared_norms
 
-# Default size for streams, whose length is not known.
+# Default sketch size for streams, whose length is unknown.
 _STREAM_SIZE = 500
-# Fewer rows than this are not the last ones that a sketch is drawn from: length scales
-# are learned from them as well.
+# Below this number of samples, a stream redraws its sketch and relearns length scales
+# as more samples arrive.
 _FEWEST_ROWS = 30
 
 
@@ -41,10 +41,10 @@ _FEWEST_ROWS = 30
 class DescentModel(_base.KernelExpansion):
     """Base of the estimators by stochastic gradients.
 
-    A subclass checks rows and targets, and knows the objective.
+    A subclass checks the data and defines the objective.
     """
 
-    # Mean loss above which the steps of a stream have diverged: of the rows so far.
+    # Mean loss above which a stream has diverged, given the samples so far.
     _limit = 0.0
 
     loss: Any = "square"
@@ -62,10 +62,10 @@ class DescentModel(_base.KernelExpansion):
     def _rows(
         self, X: Any, y: Any, sample_weight: Any, *, is_new: bool, is_stream: bool
     ) -> TrainingRows:
-        """Check rows, of a new model or of a stream; return them with y (n, d)."""
+        """Check samples for a new model or a stream; return them with y (n, d)."""
 
     def _stream_options(self, is_new: bool) -> dict[str, Any]:
-        """Return how the rows are checked: those of a stream as the first ones."""
+        """Return options of the data check; a stream must match its first samples."""
         if is_new:
             return {}
         return {"dtype": model_dtype(self.landmarks_), "reset": False}
@@ -89,21 +89,21 @@ class DescentModel(_base.KernelExpansion):
         Parameters
         ----------
         X : array or sparse matrix of shape (n, q)
-            Training rows; float32 stays float32. Memory-mapped arrays, Dask arrays and
-            Dask data frames are not copied; their features are gathered in memory, or
-            in a scratch file beyond the memory limit.
+            Training samples; float32 is kept. Memory-mapped arrays, Dask arrays and
+            Dask data frames are not copied; their features are stored in memory, or in
+            a scratch file above the memory limit.
         y : array of shape (n,) or (n, d)
             Targets; labels of shape (n,) for a classifier.
         sample_weight : array of shape (n,) or None, default=None
             Non-negative weights. None: equal weights.
         groups : array of shape (n,) or None, default=None
-            Label of the group of each row, for `cv`.
+            Group label of each sample, for `cv`.
         X_val, y_val : arrays or None, default=None
-            Validation rows for early stopping. None: it holds out rows of X.
+            Validation samples for early stopping. None: a random part of X is held out.
         """
         with watched_fit(self):
             for name in ("classes_", "_held"):
-                self.__dict__.pop(name, None)  # of an earlier fit
+                self.__dict__.pop(name, None)  # from an earlier fit
             rows = self._rows(X, y, sample_weight, is_new=True, is_stream=False)
             objective = replace(
                 self._objective(rows.y, rows.relative_weights),
@@ -119,14 +119,14 @@ class DescentModel(_base.KernelExpansion):
     def partial_fit_chunks(self, chunks: Iterable[tuple]) -> Self:
         """Pass once over the chunks of an iterator: `partial_fit` of each, in order.
 
-        If a chunk fails, the model is as it was before the call. If `callback` returns
-        true, no more chunks are read.
+        If a chunk raises an error, the model is restored to its state before the call.
+        If `callback` returns true, no more chunks are read.
 
         Parameters
         ----------
         chunks : iterable of tuples
-            (X, y) or (X, y, sample_weight) as in `partial_fit`: arrays, data frames,
-            record batches of Arrow. One of them is in memory at a time.
+            (X, y) or (X, y, sample_weight) as in `partial_fit`: arrays, data frames or
+            Arrow record batches. One chunk is in memory at a time.
         """
         with watched_fit(self):
             for chunk in chunks:
@@ -141,7 +141,7 @@ class DescentModel(_base.KernelExpansion):
         return self
 
     def _follow(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
-        """Pass once over rows; the first ones make the model."""
+        """Pass once over samples; the first ones initialize the model."""
         self._check_stream()
         first = not hasattr(self, "coef_")
         rows = self._rows(X, y, sample_weight, is_new=first, is_stream=True)
@@ -152,7 +152,7 @@ class DescentModel(_base.KernelExpansion):
             before = len(held.y)
             held = held.joined(rows)
             count = len(held.y)
-            # A sketch is drawn again where the count passes a power of two.
+            # The sketch is redrawn whenever the count passes a power of two.
             doubles = count.bit_length() > before.bit_length()
             if doubles or count >= self._fewest_rows():
                 return self._begin(held)
@@ -161,14 +161,14 @@ class DescentModel(_base.KernelExpansion):
         return self._pass(self._descent(len(rows.y)), rows, objective, self._fixed())
 
     def _fewest_rows(self) -> int:
-        """Return the number of rows of a stream from which the last sketch is drawn."""
+        """Return the number of samples after which the sketch is final."""
         if is_pairwise(self.kernel):
-            return 0  # its columns are those of the first call
+            return 0  # the columns are fixed by the first call
         size = getattr(self.sketch, "size", self.size)
         return max(_FEWEST_ROWS, size or _STREAM_SIZE)
 
     def _begin(self, rows: TrainingRows) -> Self:
-        """Make the model of the first rows; hold them if they are few."""
+        """Initialize the model from the first samples; keep them if there are few."""
         if len(rows.y) < self._fewest_rows():
             self._held = rows
         objective = self._objective(rows.y, rows.weights)
@@ -183,7 +183,7 @@ class DescentModel(_base.KernelExpansion):
     def _validation(
         self, X: Any, Y: NDArray, X_val: Any, y_val: Any
     ) -> tuple[Any, NDArray] | None:
-        """Check the parameters of early stopping; return the rows given for it."""
+        """Check the early stopping parameters; return the given validation samples."""
         validation.check_choice("early_stopping", self.early_stopping, [False, True])
         validation.check_level("validation_fraction", self.validation_fraction)
         others = self._check_validation(X, Y, X_val, y_val)
@@ -192,7 +192,7 @@ class DescentModel(_base.KernelExpansion):
         return others
 
     def _n_held_out(self, objective: Any, validation: Any) -> int:
-        """Return the number of rows that early stopping holds out."""
+        """Return the number of samples that early stopping holds out."""
         if not self.early_stopping or validation is not None:
             return 0
         n = len(objective.targets)
@@ -200,8 +200,8 @@ class DescentModel(_base.KernelExpansion):
             return len(objective.folds[-1].removed)
         if n < 2:
             raise ValueError(
-                "`early_stopping` must be False unless two rows have a weight, got "
-                f"{n} sample"
+                "`early_stopping` needs at least two samples of positive weight, got "
+                f"{n}: pass more samples or early_stopping=False"
             )
         return min(max(round(self.validation_fraction * n), 1), n - 1)
 
@@ -219,9 +219,9 @@ class DescentModel(_base.KernelExpansion):
         *,
         is_stream: bool = False,
     ) -> SketchedData:
-        """Prepare the rows, learning length scales if asked, and draw the sketch.
+        """Prepare the samples, learn length scales if requested, and draw the sketch.
 
-        That of a stream has no more rows than have come.
+        The sketch of a stream has at most as many rows as samples have arrived.
         """
         plan = Plan.of(self, alpha=self.alpha or None)
         plan.check_size_is_fixed()
@@ -237,7 +237,7 @@ class DescentModel(_base.KernelExpansion):
             )
 
     def _publish(self, data: SketchedData, result: Descended) -> Self:
-        """Set the fitted attributes, and what a stream needs to continue."""
+        """Set the fitted attributes, and the state that a stream continues from."""
         best = result.iterate
         fitted = result.descent
         self._seed = int(data.rng.integers(2**62))
@@ -259,9 +259,9 @@ class DescentModel(_base.KernelExpansion):
     def _open_stream(
         self, descent: DescentSettings, objective: Any, data: SketchedData
     ) -> None:
-        """Set what stays fixed in a stream, before its first step."""
+        """Set what is fixed in a stream, before its first step."""
         self._seed = int(data.rng.integers(2**62))
-        if data.sketch_map.is_columns:  # those that are zero so far as well
+        if data.sketch_map.is_columns:  # including columns that are zero so far
             projection = np.eye(data.sketch.shape[0])
         else:
             projection, _ = data.design(keep=False)
@@ -279,7 +279,7 @@ class DescentModel(_base.KernelExpansion):
         self.n_steps_ = 0
 
     def _fixed(self) -> SketchedData:
-        """Return the sketch of the model; random numbers differ in each call."""
+        """Return the sketch of the model; each call has new random numbers."""
         sketch_map = SketchMap(self.kernel_, self.landmarks_, self.sketch_.weights)
         rng = np.random.default_rng([self._seed, self.n_steps_])
         inputs = Inputs(None, None, None, self.scaler_, self.length_scales_)
@@ -292,7 +292,7 @@ class DescentModel(_base.KernelExpansion):
         objective: Any,
         data: SketchedData,
     ) -> Self:
-        """Pass once over rows."""
+        """Pass once over the samples."""
         Z = data.sketch_map.times(data.transform(rows.X, "X"), self._projection)
         before = self._stream
         if self._preconditioning is not None:
@@ -325,15 +325,15 @@ class SketchedSGDRegressor(_base.ResidualLoss, _base.RegressorScore, DescentMode
               \psi'(y_i - z(x_i)^T w_t)\, z(x_i) - \alpha w_t \Bigr), \qquad w_1 = 0,
 
     where z(x) are the features of the sketch (see `SketchedFeatures`), :math:`\psi'` is
-    the derivative of the loss, for the square loss the residual itself, and each batch
-    B_t is b rows drawn with replacement. Without a penalty, the number of steps is what
-    regularizes. With one, and the default step, the steps are taken in preconditioned
-    features, in which all directions converge at one rate:
+    the derivative of the loss (the residual for the square loss) and each batch B_t has
+    b samples drawn with replacement. Without a penalty, the number of steps regularizes
+    the solution. With a penalty and the default step, the steps use preconditioned
+    features, so that all directions converge at the same rate:
 
     .. math:: \tilde z = (\Lambda + \alpha)^{-1/2} V^T (z - \mu), \qquad
               C = V \Lambda V^T
 
-    with the mean :math:`\mu` and covariance C of z over some rows.
+    with the mean :math:`\mu` and covariance C of z on a subset of the samples.
 
     Parameters
     ----------
@@ -344,114 +344,115 @@ class SketchedSGDRegressor(_base.ResidualLoss, _base.RegressorScore, DescentMode
     bandwidth : float, sequence of floats, "median", "auto" or None, default=None
         Bandwidth of a kernel given by name. "auto" learns one length scale per feature,
         for dense X and the kernels "auto", "gaussian", "laplacian" and "matern"; with
-        fewer than 30 rows it is "median". None: "auto" where that is possible, else
+        fewer than 30 samples it falls back to "median". None: "auto" if possible, else
         "median".
     preprocessing : {"auto", "standard", "rank", "both"} or None, default="auto"
         Preprocessing applied before the kernel: "standard" (zero mean, unit variance),
         "rank" (standardized ranks of the values) or "both" side by side. "auto": "both"
-        if length scales are learned, else none. None: no preprocessing.
+        if length scales are learned, else no preprocessing. None: no preprocessing.
     loss : str or Loss, default="square"
         "square", "huber", "epsilon-insensitive", "squared-epsilon-insensitive",
         "pinball" (one target only), or a loss object with its parameters. With several
         targets it is a loss of the Euclidean norm of the residual.
     sketch : str, SketchRecipe or None, default=None
         "p-sparsified", "gaussian", "rademacher", "subsampling", "leverage",
-        "rpcholesky", "accumulation", "countsketch", "sparse-jl", "srht", "identity",
-        or a recipe.
-        None: all rows, without a sketch, if `size` is None and the default size is n,
-        else "subsampling": a prediction then costs `size` kernel values.
+        "rpcholesky", "accumulation", "countsketch", "sparse-jl", "srht", "identity", or
+        a recipe. None: no sketch (all samples) if `size` is None and the default size
+        is n, else "subsampling": a prediction then costs `size` kernel values.
     size : int or None, default=None
         Number of rows s of a sketch given by name. None: min(n, 1000), reduced above
-        50,000 rows so that n s^2 is constant (never below 300); min(m, 500) for a
-        stream that starts with m rows, 500 once so many have come. A sketch given by
-        name has n / 2 rows where this is n.
+        50,000 samples so that n s^2 is constant (never below 300); for a stream that
+        starts with m samples min(m, 500), and 500 once 500 samples have arrived. If
+        this gives n, a sketch given by name has n / 2 rows.
     step : float or None, default=None
         :math:`\eta` times :math:`\kappa^2`, the largest squared norm of the features of
-        a row (twice that with an intercept); batches of one row are stable below 2,
-        larger ones allow more. None: 1 (in units of the mean absolute deviation of the
-        targets for losses without curvature and with a penalty), and preconditioned
-        features with a penalty, for which :math:`\kappa^2` is the 99.9 % quantile of
-        the squared norms.
+        a sample (doubled with an intercept). Batches of one sample are stable below 2;
+        larger batches allow larger steps. None: 1 (in units of the mean absolute
+        deviation of the targets for losses without curvature and with a penalty). With
+        a penalty, None also preconditions the features; :math:`\kappa^2` is then the
+        99.9 % quantile of the squared norms.
     batch_size : int or None, default=None
-        Rows per step, b. None: 1.
+        Samples per step, b. None: 1.
     n_epochs : int or None, default=None
         Passes over the data in `fit`. None: 20.
     regime : {"I", "II", "III", "IV"} or None, default=None
-        Set `step`, `batch_size` and the number of steps as in theory: see
-        `nbsketch.solvers.sgm.sgm_regime`. None: as given.
+        Set `step`, `batch_size` and the number of steps as in the theory: see
+        `nbsketch.solvers.sgm.sgm_regime`. None: use the values passed.
     source, capacity : float, default=0.5 and 1.0
-        Exponents zeta > 0 and gamma in [0, 1] of the theory, for a regime.
+        Exponents zeta > 0 and gamma in [0, 1] of the theory, used by `regime`.
     alpha : float or None, default=None
-        Penalty (>= 0): ``(alpha / 2) ||f||^2``. None: the one learned with the length
-        scales; 0 if they are not learned, for a regime, and for the rows of a stream
-        after its first call.
+        Penalty (>= 0): ``(alpha / 2) ||f||^2``. None: the penalty learned with the
+        length scales; 0 if they are not learned, with `regime`, and for samples of a
+        stream after its first call.
     average : bool, default=True
         Whether to return the average of the later iterates (the last half to three
-        quarters of the steps) instead of the last one.
+        quarters of the steps) instead of the last iterate.
     early_stopping : bool, default=False
-        Whether `fit` keeps the iterate of least loss on held-out rows. It stops at
-        twice the steps of that iterate plus one pass over the data.
+        Whether `fit` keeps the iterate with the lowest loss on held-out samples. It
+        stops after twice the steps of that iterate plus one pass over the data.
     validation_fraction : float, default=0.1
-        Share of the rows that early stopping holds out at random. Not used with `cv`.
+        Share of the samples that early stopping holds out at random. Ignored with `cv`.
     cv : int, splitter, iterable of (train, test) or None, default=None
-        Rows that are left out together. Early stopping holds out those of the last
-        fold; with ``bandwidth="auto"`` all folds choose the length scales. None: random
-        rows, and single rows. An integer: that many contiguous blocks of rows, or of
-        whole groups, for rows that depend on their neighbors. Splitters of scikit-learn
-        and index arrays are used unchanged.
+        Samples left out together. Early stopping holds out the last fold; with
+        ``bandwidth="auto"`` all folds are used to choose the length scales. None: a
+        random part for early stopping, leave-one-out for length scales. An integer:
+        that many contiguous blocks of samples (or of whole groups), for samples that
+        depend on their neighbors. Scikit-learn splitters and (train, test) indices are
+        used unchanged.
     fit_intercept : bool, default=True
-        Whether to fit the constant b. It starts at the mean (square loss) or median of
-        the targets, and moves by half of `step` times the mean slope of a batch.
+        Whether to fit the intercept b. It starts at the mean (square loss) or median of
+        the targets and is updated by half of `step` times the mean slope of a batch.
     random_state : None, int or Generator, default=None
         Pass an int for reproducible results.
     verbose : int, default=0
-        If positive, display the progress: one line on a terminal or in a notebook, a
-        line every ten seconds in a log file.
+        If positive, display progress: one line in a terminal or notebook, one line
+        every ten seconds in a log file.
     callback : callable or None, default=None
-        Called as ``callback(state)`` with a `FitState` as the fit goes on. If it
-        returns true, the fit stops early and keeps the model so far. It is not saved
-        with the model. None: no calls.
+        Called as ``callback(state)`` with a `FitState` during the fit. If it returns
+        true, the fit stops early and keeps the current model. Not saved with the model.
+        None: no callback.
 
     Attributes
     ----------
     coef_ : ndarray of shape (s,) or (s, d)
         Coefficients of the sketched kernel functions: f(x) = coef_^T S k_x + b.
     intercept_ : float or ndarray of shape (d,)
-        The constant b.
+        Intercept b.
     landmarks_ : ndarray or csr_array of shape (s', p)
-        The training rows that prediction needs, after preprocessing; no others are
-        kept.
+        Preprocessed training samples needed for prediction; no others are kept.
     kernel_, sketch_ : Kernel, Sketch
-        The kernel with its bandwidth set, and the drawn sketch.
+        Kernel with its bandwidth set, and the drawn sketch.
     scaler_ : InputScaler or None
-        The preprocessing. None: none, or absorbed by the length scales.
+        Fitted preprocessing. None: no preprocessing, or absorbed by the length scales.
     length_scales_ : ndarray of shape (q,) or None
-        Learned length scales in standard deviations of the features: the longer, the
-        less a feature matters; infinite for constants. None: not learned.
+        Learned length scales in standard deviations of the features. Features with
+        longer length scales matter less; infinite for constant features. None: not
+        learned.
     bandwidth_ : float, sequence of floats or None
-        Bandwidth of `kernel_`: a number, or one for each column after preprocessing.
+        Bandwidth of `kernel_`: a number, or one per preprocessed column.
     size_ : int
         Number of rows s of the sketch.
     rank_ : int
-        Rank r of S K S^T, the number of features.
+        Rank r of S K S^T, equal to the number of features.
     alpha_ : float
-        Penalty of `fit`, or of the first rows of a stream.
+        Penalty of `fit`, or of the first samples of a stream.
     n_steps_ : int
         Number of steps taken.
     n_iter_ : int
         Number of passes over the data, rounded; 1 in a stream.
     path_ : dict or None
-        With early stopping: arrays "n_steps" and "error", the mean held-out loss.
+        With early stopping: arrays "n_steps" and "error" (mean held-out loss). None: no
+        early stopping.
     n_copies_ : int
-        Number of training rows that are merged into an equal one (:ref:`copies`).
+        Number of training samples merged into an identical one (:ref:`copies`).
     n_features_in_ : int
         Number of features q.
 
     Notes
     -----
-    The steps are those of Lin and Cevher, "Convergences of Regularized Algorithms and
+    The steps follow Lin and Cevher, "Convergences of Regularized Algorithms and
     Stochastic Gradient Methods with Random Projections", JMLR 2020, for the square
-    loss. In `fit`, rows are drawn in proportion to their weights.
+    loss. In `fit`, samples are drawn in proportion to their weights.
 
     Examples
     --------
@@ -460,32 +461,32 @@ class SketchedSGDRegressor(_base.ResidualLoss, _base.RegressorScore, DescentMode
     >>> X = np.random.default_rng(0).uniform(-3, 3, size=(2000, 1))
     >>> y = np.sin(X[:, 0])
     >>> model = SketchedSGDRegressor(bandwidth=1.0, size=20, random_state=0)
-    >>> bool(model.fit(X, y).score(X, y) > 0.99)
-    True
+    >>> print(f"{model.fit(X, y).score(X, y):.2f}")
+    1.00
     """
 
     def partial_fit(
         self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None
     ) -> Self:
-        """Pass once over rows of a stream, in their order; they are not kept.
+        """Pass once over samples of a stream, in order; they are not stored.
 
-        The first call draws the sketch from its rows: pass a few thousand. If it learns
-        length scales from them (`bandwidth`), it fits them as `fit` does, in several
-        passes. Fewer rows than `size` (500 by default, at least 30) are kept, and the
-        model is made again from all of them as they double, until there are enough.
-        After `fit`, training continues from the fitted model, which counts as
-        one pass in the average. Later calls only take steps, so memory does not grow
-        with the stream.
+        The first call draws the sketch from its samples: pass a few thousand. If length
+        scales are learned (`bandwidth`), this call learns them as `fit` does, in
+        several passes. If it has fewer samples than `size` (500 by default, at least
+        30), they are stored and the model is refitted whenever their number doubles,
+        until there are enough. After `fit`, training continues from the fitted model,
+        which counts as one pass in the average. Later calls only take steps, so memory
+        does not grow with the stream.
 
         Parameters
         ----------
         X : array of shape (m, q)
-            Rows; batches are consecutive, the last one may be shorter. Chunks of a Dask
-            array or data frame are read one by one, as in one call for each.
+            Samples. Batches are consecutive; the last one may be shorter. The chunks of
+            a Dask array or data frame are processed one by one, like separate calls.
         y : array of shape (m,) or (m, d)
             Targets.
         sample_weight : array of shape (m,) or None, default=None
-            Numbers of visits of the rows; a fractional part is the probability of one
+            Number of visits of each sample; a fractional part is the probability of one
             more visit. None: one visit each.
         """
         return self.partial_fit_chunks(in_blocks(X, y, sample_weight))
@@ -513,43 +514,43 @@ class SketchedSGDRegressor(_base.ResidualLoss, _base.RegressorScore, DescentMode
 
 @validation.declares_parameters
 class SketchedSGDClassifier(OneVsRest, DescentModel):
-    r"""Sketched kernel classification by stochastic gradients, for large data, streams.
+    r"""Sketched kernel classification by stochastic gradients; large data and streams.
 
     .. math:: w_{t+1} = w_t + \eta \Bigl( \frac1b \sum_{i \in B_t}
               -\ell'(y_i f_t(x_i))\, y_i\, z(x_i) - \alpha w_t \Bigr), \qquad w_1 = 0,
 
-    with labels y in {-1, +1}, a loss :math:`\ell` of the margin and
-    :math:`f_t(x) = z(x)^T w_t + b_t`. More than two classes are one such problem for
-    each class against the rest; they share the features, the batches and the steps.
+    with labels y in {-1, +1}, a loss :math:`\ell` of the margin and :math:`f_t(x) =
+    z(x)^T w_t + b_t`. More than two classes are solved one-vs-rest; the problems share
+    features, batches and steps.
 
     Parameters
     ----------
     kernel, bandwidth, preprocessing, sketch, size
         As in `SketchedSGDRegressor`; length scales are learned by default.
     loss : {"hinge", "squared-hinge", "logistic"} or Loss, default="hinge"
-        Loss of the margin. The logistic loss gives probabilities.
+        Loss of the margin. Only the logistic loss provides probabilities.
     step, batch_size, n_epochs, regime, source, capacity
-        As in `SketchedSGDRegressor`. `step` is :math:`\eta \kappa^2` times the greatest
-        curvature of the loss (1/4 for the logistic loss; 1 for the hinge loss, which
-        has none).
+        As in `SketchedSGDRegressor`. `step` is :math:`\eta \kappa^2` times the largest
+        curvature of the loss (1/4 for the logistic loss; taken as 1 for the hinge loss,
+        which has none).
     alpha, average, early_stopping, validation_fraction, cv, fit_intercept
         As in `SketchedSGDRegressor`.
     class_weight : None, "balanced" or dict, default=None
-        Weights of the classes, which multiply the sample weights. "balanced": n divided
-        by the number of classes and by the number of rows of the class; not for
-        streams, whose classes are not counted beforehand. A dict maps labels to
-        weights; labels that are not in it have weight 1. None: equal weights.
+        Class weights, multiplied with the sample weights. "balanced": n divided by the
+        number of classes and by the number of samples in the class; not for streams,
+        whose class counts are unknown. A dict maps labels to weights; missing labels
+        have weight 1. None: equal weights.
     random_state, verbose, callback
         As in `SketchedSGDRegressor`.
 
     Attributes
     ----------
     classes_ : ndarray of shape (c,)
-        The labels.
+        Sorted class labels.
     coef_ : ndarray of shape (s,) or (s, c)
         Coefficients of the sketched kernel functions; (s, c) for c > 2 classes.
     intercept_ : float or ndarray of shape (c,)
-        The constant b.
+        Intercept b.
     landmarks_, kernel_, sketch_, scaler_, length_scales_, bandwidth_, size_, rank_
         As in `SketchedSGDRegressor`.
     alpha_, n_steps_, n_iter_, path_, n_copies_, n_features_in_
@@ -557,8 +558,8 @@ class SketchedSGDClassifier(OneVsRest, DescentModel):
 
     Notes
     -----
-    The steps are those of Lin and Cevher, JMLR 2020, with losses of margins instead of
-    the square loss.
+    The steps follow Lin and Cevher, JMLR 2020, with margin losses instead of the square
+    loss.
 
     Examples
     --------
@@ -580,22 +581,22 @@ class SketchedSGDClassifier(OneVsRest, DescentModel):
         classes: ArrayLike | None = None,
         sample_weight: ArrayLike | None = None,
     ) -> Self:
-        """Pass once over rows of a stream, in their order; they are not kept.
+        """Pass once over samples of a stream, in order; they are not stored.
 
         See `SketchedSGDRegressor.partial_fit`.
 
         Parameters
         ----------
         X : array of shape (m, q)
-            Rows; batches are consecutive, the last one may be shorter. Chunks of a Dask
-            array or data frame are read one by one, as in one call for each.
+            Samples. Batches are consecutive; the last one may be shorter. The chunks of
+            a Dask array or data frame are processed one by one, like separate calls.
         y : array of shape (m,)
             Labels.
         classes : array of shape (c,) or None, default=None
-            All labels of the stream, in the first call. None: those of `y`. A row of
-            another label is an error later.
+            All labels of the stream, needed in the first call. None: the labels in `y`.
+            Other labels in later calls raise a ValueError.
         sample_weight : array of shape (m,) or None, default=None
-            Numbers of visits of the rows; a fractional part is the probability of one
+            Number of visits of each sample; a fractional part is the probability of one
             more visit. None: one visit each.
         """
         with validation.keeping_fitted(self):
@@ -616,7 +617,7 @@ class SketchedSGDClassifier(OneVsRest, DescentModel):
             return super().partial_fit_chunks(chunks)
 
     def _announce(self, classes: Any) -> None:
-        """Set the labels of a stream that begins; compare those of one that goes on."""
+        """Set the labels of a new stream; check those of a running stream."""
         if not hasattr(self, "coef_"):
             self.__dict__.pop("classes_", None)
             if classes is not None:
@@ -632,7 +633,7 @@ class SketchedSGDClassifier(OneVsRest, DescentModel):
         if isinstance(self.class_weight, str):
             raise ValueError(
                 "`class_weight` must be None or a dict in partial_fit, got "
-                f"{self.class_weight!r}: the classes of a stream cannot be counted"
+                f"{self.class_weight!r}: the class counts of a stream are unknown"
             )
 
     def _rows(

@@ -1,4 +1,4 @@
-"""Regression by a spectral filter of the sketched covariance."""
+"""Regression with a spectral filter of the sketched covariance."""
 
 from typing import Any, Self
 
@@ -27,9 +27,9 @@ class SpectralFilterRegressor(
               \hat w = V\, G_\alpha(u)\, V^T Z^T y / n, \qquad
               Z^T Z / n = V \operatorname{diag}(u)\, V^T,
 
-    where z(x) are the features of the sketch (see `SketchedFeatures`), centered with y
-    if b is fitted. One eigendecomposition serves every parameter of every
-    filter.
+    where z(x) are the features of the sketch (see `SketchedFeatures`), centered
+    together with y if b is fitted. One eigendecomposition is used for every filter and
+    every alpha.
 
     Parameters
     ----------
@@ -40,12 +40,12 @@ class SpectralFilterRegressor(
     bandwidth : float, sequence of floats, "median", "auto" or None, default=None
         Bandwidth of a kernel given by name. "auto" learns one length scale per feature,
         for dense X and the kernels "auto", "gaussian", "laplacian" and "matern"; with
-        fewer than 30 rows it is "median". None: "auto" where that is possible, else
+        fewer than 30 samples it falls back to "median". None: "auto" if possible, else
         "median".
     preprocessing : {"auto", "standard", "rank", "both"} or None, default="auto"
         Preprocessing applied before the kernel: "standard" (zero mean, unit variance),
         "rank" (standardized ranks of the values) or "both" side by side. "auto": "both"
-        if length scales are learned, else none. None: no preprocessing.
+        if length scales are learned, else no preprocessing. None: no preprocessing.
     filter : str or Filter, default="ridge"
         "ridge", "iterated-ridge", "cutoff" (principal components), "landweber"
         (gradient descent), or a filter object.
@@ -58,89 +58,89 @@ class SpectralFilterRegressor(
         Number of steps T of "landweber", instead of alpha = 1 / (step T).
     sketch : str, SketchRecipe or None, default=None
         "p-sparsified", "gaussian", "rademacher", "subsampling", "leverage",
-        "rpcholesky", "accumulation", "countsketch", "sparse-jl", "srht", "identity",
-        or a recipe.
-        None: all rows, without a sketch, if `size` is None and the default size is n,
-        else "subsampling": a prediction then costs `size` kernel values.
+        "rpcholesky", "accumulation", "countsketch", "sparse-jl", "srht", "identity", or
+        a recipe. None: no sketch (all samples) if `size` is None and the default size
+        is n, else "subsampling": a prediction then costs `size` kernel values.
     size : int, AutoSize, "auto" or None, default=None
         Number of rows s of a sketch given by name; "auto" doubles it until the held-out
-        loss stops improving. None: n if n <= 1500, else 1000, reduced above
-        50,000 rows so that n s^2 is constant (never below 100).
-        A sketch given by name has n / 2 rows where this is n.
+        loss stops improving. None: n if n <= 1500, else 1000, reduced above 50,000
+        samples so that n s^2 is constant (never below 100). If this gives n, a sketch
+        given by name has n / 2 rows.
     alpha : float or None, default=None
-        Parameter of the filter (> 0): a penalty, a threshold, or the inverse of step
-        size times number of steps. None: chosen on a path of 53 values from 10 to 1e-12
-        times the largest eigenvalue (gradient descent: from one step to 1e12).
+        Parameter of the filter (> 0): a penalty, a threshold, or 1 / (step size times
+        number of steps). None: chosen on a path of 53 values from 10 to 1e-12 times the
+        largest eigenvalue (gradient descent: from one step to 1e12).
     cv : int, splitter, iterable of (train, test) or None, default=None
-        Rows that are left out together where length scales, `size` or `alpha` are
-        chosen. None: single rows for length scales, else `criterion`.
-        An integer: that many contiguous blocks of rows, or of whole groups, for rows
-        that depend on their neighbors. Splitters of scikit-learn and index arrays are
-        used unchanged.
+        Samples left out together when length scales, `size` or `alpha` are chosen.
+        None: leave-one-out for length scales, `criterion` otherwise. An integer: that
+        many contiguous blocks of samples (or of whole groups), for samples that depend
+        on their neighbors. Scikit-learn splitters and (train, test) indices are used
+        unchanged.
     criterion : {"gcv", "leave-one-out"}, default="gcv"
-        Criterion for the choice of alpha: the generalized cross-validation error, at no
-        extra cost, or the leave-one-out error, which takes one more pass over the
-        features. Not used with `cv`.
+        Criterion to choose alpha: generalized cross-validation, at no extra cost, or
+        the leave-one-out error, at the cost of one more pass over the features. Ignored
+        with `cv`.
     fit_intercept : bool, default=True
-        Whether to fit the constant b; it is not penalized.
+        Whether to fit the intercept b, which is not penalized.
     random_state : None, int or Generator, default=None
         Pass an int for reproducible results: the sketch is identical for any number of
         threads, predictions agree up to rounding.
     verbose : int, default=0
-        If positive, display the progress: one line on a terminal or in a notebook, a
-        line every ten seconds in a log file.
+        If positive, display progress: one line in a terminal or notebook, one line
+        every ten seconds in a log file.
     callback : callable or None, default=None
-        Called as ``callback(state)`` with a `FitState` as the fit goes on. If it
-        returns true, the fit stops early and keeps the model so far. It is not saved
-        with the model. None: no calls.
+        Called as ``callback(state)`` with a `FitState` during the fit. If it returns
+        true, the fit stops early and keeps the current model. Not saved with the model.
+        None: no callback.
 
     Attributes
     ----------
     coef_ : ndarray of shape (s,) or (s, d)
         Coefficients of the sketched kernel functions: f(x) = coef_^T S k_x + b.
     intercept_ : float or ndarray of shape (d,)
-        The constant b.
+        Intercept b.
     landmarks_ : ndarray or csr_array of shape (s', p)
-        The training rows that prediction needs, after preprocessing; no others are
-        kept.
+        Preprocessed training samples needed for prediction; no others are kept.
     kernel_, sketch_ : Kernel, Sketch
-        The kernel with its bandwidth set, and the drawn sketch.
+        Kernel with its bandwidth set, and the drawn sketch.
     scaler_ : InputScaler or None
-        The preprocessing. None: none, or absorbed by the length scales.
+        Fitted preprocessing. None: no preprocessing, or absorbed by the length scales.
     length_scales_ : ndarray of shape (q,) or None
-        Learned length scales in standard deviations of the features: the longer, the
-        less a feature matters; infinite for constants. None: not learned.
+        Learned length scales in standard deviations of the features. Features with
+        longer length scales matter less; infinite for constant features. None: not
+        learned.
     bandwidth_ : float, sequence of floats or None
-        Bandwidth of `kernel_`: a number, or one for each column after preprocessing.
+        Bandwidth of `kernel_`: a number, or one per preprocessed column.
     size_ : int
         Number of rows s of the sketch.
     size_path_ : dict or None
         For ``size="auto"``: arrays "size", "loss" and "seconds" of the sizes tried.
     alpha_ : float
-        The parameter used.
+        Parameter of the filter used.
     path_ : dict or None
-        If alpha was chosen: arrays "alpha" (the strongest first), "n_iter" and "error".
+        If alpha was chosen: arrays "alpha" (strongest first), "n_iter" and "error".
     rank_ : int
-        Rank r of S K S^T, the number of features.
+        Rank r of S K S^T, equal to the number of features.
     objective_ : float
-        Half the mean squared residual of the training rows.
+        Half the mean squared training residual.
     dual_gap_ : float
-        0: closed forms have none.
+        Always 0: the solution is in closed form.
     n_iter_ : int
         Steps of gradient descent or rounds of iterated ridge; 1 for other filters.
     n_copies_ : int
-        Number of training rows that are merged into an equal one (:ref:`copies`).
+        Number of training samples merged into an identical one (:ref:`copies`).
     n_features_in_ : int
         Number of features q.
 
     Notes
     -----
     Lin and Cevher, "Convergences of Regularized Algorithms and Stochastic Gradient
-    Methods with Random Projections", JMLR 2020, section 2. With "ridge" it is the
-    `SketchedKernelRegressor` of the square loss. Leave-one-out takes the sketch as
-    given; for ridge it is that of n refits, for the others that of linear smoothers:
-    see `nbsketch.solvers.left_out.leave_one_out`. Weights are scaled to mean one; a row
-    of weight zero is left out before anything else.
+    Methods with Random Projections", JMLR 2020, section 2. With "ridge", the model
+    equals `SketchedKernelRegressor` with the square loss. Leave-one-out errors treat
+    the sketch as fixed; for ridge they equal those of n refits, for the other filters
+    they use the formula of linear smoothers (see
+    `nbsketch.solvers.left_out.leave_one_out`). Weights are scaled to mean one; samples
+    of weight zero are removed first.
 
     Examples
     --------
@@ -174,17 +174,17 @@ class SpectralFilterRegressor(
         Parameters
         ----------
         X : array or sparse matrix of shape (n, q)
-            Training rows; float32 stays float32. Memory-mapped arrays are read block
-            by block, Dask arrays and data frames of numbers where they are.
+            Training samples; float32 is kept. Memory-mapped arrays are read in blocks;
+            numeric Dask arrays and data frames are processed by their workers.
         y : array of shape (n,) or (n, d)
             Targets.
         sample_weight : array of shape (n,) or None, default=None
             Non-negative weights. None: equal weights.
         groups : array of shape (n,) or None, default=None
-            Label of the group of each row, for `cv`.
+            Group label of each sample, for `cv`.
         X_val, y_val : arrays or None, default=None
-            Validation rows and their targets: alpha is the one of least mean squared
-            error on them. None: by `criterion`.
+            Validation samples and targets: alpha minimizes the mean squared error on
+            them. None: alpha is chosen by `criterion`.
         """
         with watched_fit(self):
             problem = self.prepare(X, y, sample_weight, groups)
@@ -194,14 +194,14 @@ class SpectralFilterRegressor(
             if validation is not None and (self.alpha or self.n_steps) is not None:
                 raise ValueError(
                     "`X_val` must be None if `alpha` or `n_steps` is given: validation "
-                    "rows choose them"
+                    "data are used to choose them"
                 )
             return self._solve(problem._replace(validation=validation))
 
     def prepare(
         self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None
     ) -> Problem:
-        """Check parameters and data; return the problem that `fit` solves."""
+        """Check parameters and data; return the problem to solve."""
         plan = Plan.of(self)
         filter = self._check_filter()
         rows = self._check_training(X, y, sample_weight, **_base.NUMBERS)
@@ -219,7 +219,7 @@ class SpectralFilterRegressor(
         return Problem(rows.X, objective, plan, single, kept=rows.kept)
 
     def _check_filter(self) -> Filter:
-        """Return the filter; check what goes with it."""
+        """Return the filter after checking its parameters."""
         check_choice("criterion", self.criterion, ["gcv", "leave-one-out"])
         filter = as_filter(self.filter, order=self.order, step=self.step)
         if self.n_steps is None:
@@ -227,11 +227,11 @@ class SpectralFilterRegressor(
         check_integer("n_steps", self.n_steps)
         if not isinstance(filter, LandweberFilter):
             raise ValueError(
-                f"`n_steps` has no meaning for {filter!r}, got {self.n_steps}"
+                f"`n_steps` must be None for {filter!r}, got {self.n_steps}"
             )
         if self.alpha is not None:
             raise ValueError(
-                "`alpha` and `n_steps` are two spellings of one number: give one"
+                "`alpha` and `n_steps` set the same number: pass only one of them"
             )
         return filter
 

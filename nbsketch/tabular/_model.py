@@ -108,7 +108,7 @@ class TabularModel(SaveMixin, CallbackSupportMixin, BaseEstimator):
         sample_weight : array of shape (n,) or None, default=None
             Non-negative weights. None: equal weights.
         groups : array of shape (n,) or None, default=None
-            Label of the group of each row, for `cv`.
+            Group label of each sample, for `cv`.
         """
         with watched_fit(self):
             check_collected("X", X)

@@ -21,7 +21,7 @@ from nbsketch.tabular.partners import logarithms, pool_weights, pooled
 from nbsketch.tabular.problem import Points
 from nbsketch.tuning.rows import Training, at_rows
 
-# Classes of fewer rows are a warning, which names so many of them.
+# Warn of classes with fewer samples; number of them that the warning names.
 _FEW_ROWS = 5
 _SHOWN = 5
 
@@ -29,29 +29,29 @@ _SHOWN = 5
 @without_effort
 @declares_parameters
 class TabularKernelClassifier(ClassifierScore, LogProbabilities, TabularModel):
-    r"""Kernel classification for tables, with nothing to choose.
+    r"""Kernel classification for tables with mixed columns, without tuning.
 
-    The machine of `TabularKernelRegressor` is fitted to the indicators of the classes;
-    its scores become probabilities by a calibration on left-out scores.
+    The model of `TabularKernelRegressor` is fitted to class indicators. Its scores are
+    converted to probabilities by a calibration on leave-one-out scores.
 
     Parameters
     ----------
     partners : "auto", "large", list of classifiers or None, default="auto"
-        Estimators of scikit-learn with `predict_proba`, which join a logarithmic pool
-        of probabilities; see `TabularKernelRegressor`. "auto": boosted trees, from 10
-        rows of each class; of more than two classes only if fits without each of two
-        folds lower the left-out log loss by 0.5 %. "large": these beyond 65,536 rows
-        only. None: none.
+        scikit-learn estimators with `predict_proba` that are combined in a logarithmic
+        pool of probabilities; see `TabularKernelRegressor`. "auto": boosted trees, for
+        at least 10 samples per class; for more than two classes only if fits without
+        each of two folds lower the held-out log loss by 0.5 %. "large": the same above
+        65,536 samples only. None: no partners.
     class_weight : dict, "balanced" or None, default=None
-        Weights of the classes, which multiply those of the rows. "balanced": inversely
-        proportional to their frequencies. Probabilities are those of the weighted rows.
+        Class weights, multiplied with the sample weights. "balanced": inversely
+        proportional to the class frequencies. Probabilities refer to the weighted
+        samples. None: equal weights.
     cv : int, splitter, iterable of (train, test) or None, default=None
-        Rows that are left out together: see `TabularKernelRegressor`.
+        Samples left out together: see `TabularKernelRegressor`.
     max_seconds : float or None, default=None
         See `TabularKernelRegressor`. None: no limit.
     random_state : None, int or Generator, default=None
-        Pass an int for reproducible results: the model does not depend on the number of
-        threads.
+        Pass an int for reproducible results, independent of the number of threads.
     verbose : int, default=0
         If positive, display the progress of the fit.
     callback : callable or None, default=None
@@ -60,10 +60,10 @@ class TabularKernelClassifier(ClassifierScore, LogProbabilities, TabularModel):
     Attributes
     ----------
     classes_ : ndarray of shape (c,)
-        The labels.
+        Sorted class labels.
     loo_log_loss_, loo_error_ : float
-        Log loss and share of errors of the left-out probabilities, estimates of those
-        on new rows. Where classes hardly overlap, the log loss is too small on average.
+        Log loss and error rate of the leave-one-out probabilities, which estimate those
+        on new samples. If classes hardly overlap, the log loss is too small on average.
     columns_, feature_relevance_, feature_importances_, machine_, n_copies_,
     n_features_in_, feature_names_in_,
     n_skipped_
@@ -71,9 +71,9 @@ class TabularKernelClassifier(ClassifierScore, LogProbabilities, TabularModel):
     partners_ : tuple
         Fitted partners.
     partner_weights_ : ndarray
-        Exponents of the machine and of the partners; empty without partners.
+        Exponents of the kernel model and of the partners; empty without partners.
     calibration_ : Calibration
-        The map from scores to probabilities.
+        Fitted map from scores to probabilities.
 
     Examples
     --------
@@ -84,8 +84,8 @@ class TabularKernelClassifier(ClassifierScore, LogProbabilities, TabularModel):
     >>> model = TabularKernelClassifier(random_state=0).fit(X, inside)
     >>> model.predict([[0.0, 0.0], [2.0, 2.0]]).tolist()
     [True, False]
-    >>> bool(model.predict_proba([[0.0, 0.0]])[0, 1] > 0.9)
-    True
+    >>> print(f"{model.predict_proba([[0.0, 0.0]])[0, 1]:.2f}")
+    1.00
     """
 
     partners: Any = "auto"
@@ -115,7 +115,7 @@ class TabularKernelClassifier(ClassifierScore, LogProbabilities, TabularModel):
 
     @rowwise(table_by_row)
     def predict_proba(self, X: Any) -> NDArray:
-        """Return the probability of each class, of shape (n, c)."""
+        """Return the class probabilities, of shape (n, c)."""
         return self._outputs(self._points(X))
 
     def _outputs(self, points: Points) -> NDArray:
@@ -128,7 +128,7 @@ class TabularKernelClassifier(ClassifierScore, LogProbabilities, TabularModel):
 
     @rowwise(table_by_row)
     def predict(self, X: Any) -> NDArray:
-        """Return the label of largest probability for each row of X, (n,)."""
+        """Return the most probable label for each sample of X, (n,)."""
         chances = self.predict_proba(X)
         return self.classes_[chances.argmax(axis=1)]
 
@@ -151,7 +151,7 @@ class TabularKernelClassifier(ClassifierScore, LogProbabilities, TabularModel):
             chances = pooled(self.partner_weights_, logs)
         logs = -np.log(np.maximum(chances[np.arange(len(index)), index], 1e-300))
         self.calibration_ = calibration
-        # The calibration is fitted to these rows: Akaike's correction.
+        # Akaike's correction, because the calibration is fitted to these samples.
         n_parameters = N_SLOPES + chances.shape[1] - 1 + len(values)
         self.loo_log_loss_ = float(np.average(logs, weights=w))
         each = np.ones(len(index)) if w is None else w
@@ -162,17 +162,17 @@ class TabularKernelClassifier(ClassifierScore, LogProbabilities, TabularModel):
     def _entries(self) -> Iterator[tuple[str, str]]:
         yield from super()._entries()
         losses = f"log loss {self.loo_log_loss_:.4g}, error {self.loo_error_:.3g}"
-        yield "expected", f"{losses} on new rows, {len(self.classes_)} classes"
+        yield "expected", f"{losses} on new samples, {len(self.classes_)} classes"
 
 
 def _warn_of_few(classes: NDArray, counts: NDArray) -> None:
-    """Warn of classes with too few rows to calibrate their probabilities."""
+    """Warn of classes with too few samples to calibrate their probabilities."""
     few = np.flatnonzero(counts < _FEW_ROWS)
     if len(few):
         names = ", ".join(f"{classes[k]!s} ({counts[k]})" for k in few[:_SHOWN])
         warnings.warn(
-            f"{len(few)} classes of `y` have fewer than {_FEW_ROWS} rows: {names}; "
-            "their probabilities and `loo_log_loss_` are unreliable. Add rows, or "
+            f"{len(few)} classes of `y` have fewer than {_FEW_ROWS} samples: {names}; "
+            "their probabilities and `loo_log_loss_` are unreliable: add samples or "
             "merge these classes",
             UserWarning,
             stacklevel=4,
@@ -180,7 +180,7 @@ def _warn_of_few(classes: NDArray, counts: NDArray) -> None:
 
 
 def _indicators(index: NDArray, count: int) -> NDArray:
-    """Return 1 for the class of each row, else 0; one column for two classes."""
+    """Return 1 for the class of each sample, else 0; one column for two classes."""
     if count < 2:
         raise ValueError(f"`y` must hold at least two classes, got {count} class")
     columns = np.array([1]) if count == 2 else np.arange(count)

@@ -35,105 +35,109 @@ from nbsketch.tuning.rows import Training, at_rows
 class TabularKernelRegressor(
     ResidualLoss, RegressorScore, ObjectParameters, TabularModel
 ):
-    r"""Kernel regression for tables, with nothing to choose.
+    r"""Kernel regression for tables with mixed columns, without tuning.
 
-    A stack of kernels with learned length scales, Matern 3/2, the product Laplacian
-    :math:`\exp(-\sum_k |x_k - z_k| / l_k)` and, up to 1500 rows, Matern 5/2:
+    A stack of kernel models with learned length scales: Matern 3/2, the product
+    Laplacian :math:`\exp(-\sum_k |x_k - z_k| / l_k)` and, up to 1500 samples, Matern
+    5/2:
 
     .. math:: f(x) = b + \sum_m w_m f_m(x).
 
-    Beyond 1500 rows :math:`f_0` is a ridge on few landmarks, and the others are exact
-    kernel ridge regressions on the leaf of at most 1600 rows of a random tree that x
-    falls in. Up to 1500 rows there is one leaf with all rows. Weights, penalties and
-    length scales minimize leave-one-out errors. Above 1500 rows, members that lower the
-    leave-one-out error by at most .05 % in all are dropped. See :doc:`/tabular`.
+    Above 1500 samples, :math:`f_0` is a ridge regression on a few landmarks; the others
+    are exact kernel ridge regressions on the leaf of a random tree that contains x,
+    with at most 1600 samples each. Up to 1500 samples there is a single leaf. Weights,
+    penalties and length scales minimize leave-one-out errors. Above 1500 samples,
+    members that together lower the leave-one-out error by at most 0.05 % are dropped.
+    See :doc:`/tabular`.
 
     Parameters
     ----------
     loss : str or Loss, default="square"
-        Loss of predictions, by which members are fitted and stacked: "square", "huber",
-        "absolute_error" (medians), "quantile" (with its level: ``PinballLoss(0.9)``),
-        "poisson", "gamma" (means; for unequal exposure pass rates, and the exposure as
-        `sample_weight`), another name or object of `nbsketch.losses`, in the units of
-        the targets. "huber" without a number: the threshold is 1.345 robust standard
-        deviations of the left-out errors. Several outputs: "square", "huber",
-        "absolute_error" and other losses of norms.
+        Loss for fitting and stacking the members: "square", "huber", "absolute_error"
+        (medians), "quantile" (with its level: ``PinballLoss(0.9)``), "poisson", "gamma"
+        (means; for unequal exposure pass rates, and the exposure as `sample_weight`),
+        another name or an object of `nbsketch.losses`, in the units of the targets.
+        "huber" by name sets the threshold to 1.345 robust standard deviations of the
+        leave-one-out errors. Several outputs: "square", "huber", "absolute_error" and
+        other losses of norms.
     partners : "large", "auto", list of regressors or None, default="large"
-        Estimators of scikit-learn that join the stack by their predictions of five
-        folds. They take the encoded rows, and need skops in a model file. "large":
-        boosted trees beyond 65,536 rows if the loss is the square loss, fitted without
-        fewer folds, at least one. "auto": boosted trees beyond 1500 rows. None: none.
+        scikit-learn estimators added to the stack by their predictions in five-fold
+        cross-validation. They are fitted to the encoded features; model files with
+        partners need skops. "large": boosted trees above 65,536 samples for the square
+        loss, fitted without fewer folds, at least one. "auto": boosted trees above 1500
+        samples. None: no partners.
     cv : int, splitter, iterable of (train, test) or None, default=None
-        Rows that are left out together wherever something is chosen; merged to 10
-        blocks if there are more. None: single rows, with a `DependentRowsWarning` if
-        contiguous blocks contradict them. An integer: that many contiguous blocks of
-        rows, or of whole groups.
+        Samples left out together in every choice; merged to 10 blocks if there are
+        more. None: leave-one-out, with a `DependentRowsWarning` if contiguous blocks
+        give contradictory results. An integer: that many contiguous blocks of samples
+        (or of whole groups).
     max_seconds : float or None, default=None
         Upper bound on the time of the fit: searches end early, base and leaves are
-        fitted to as many rows as there is time for, at least 1600, with a warning, and
-        boosted trees are skipped. The model then depends on the machine. None: no
-        limit.
+        fitted to as many samples as the time allows (at least 1600), with a warning,
+        and boosted trees are skipped. The model then depends on the speed of the
+        computer. None: no limit.
     random_state : None, int or Generator, default=None
-        Pass an int for reproducible results: the model does not depend on the number of
-        threads.
+        Pass an int for reproducible results, independent of the number of threads.
     verbose : int, default=0
         If positive, display the progress of the fit.
     callback : callable or None, default=None
         Called as ``callback(state)`` with a `FitState`, in the stages "length-scales"
-        and "leaves". If it returns true, searches end and no partner is added.
+        and "leaves". If it returns true, searches end and no partner is added. None: no
+        callback.
 
     Attributes
     ----------
     columns_ : TableColumns
-        Encodings of the columns of X as features.
+        Fitted encoding of the columns of X as features.
     feature_relevance_ : ndarray of shape (p,)
-        Relevance of each feature of `columns_`: inverse length scales, averaged over
-        the members by their weights, relative to the largest.
+        Relevance of each feature of `columns_`: inverse length scales averaged over the
+        members with their weights, relative to the largest.
     feature_importances_ : ndarray of shape (q,)
-        Shares of the columns of X in the variation of predictions: about permutation
-        importance. Computed when asked for.
+        Shares of the columns of X in the variation of the predictions, close to
+        permutation importance. Computed on first access.
     loss_ : Loss
-        The loss.
+        Fitted loss, with its threshold set.
     loo_error_ : float or ndarray of shape (d,)
-        Root mean squared error expected on new rows: that of left-out rows, which is
-        about 8 % too small on few rows. Losses other than the square: their mean.
+        Estimated root mean squared error on new samples: the leave-one-out error, which
+        is about 8 % too small on small data sets. Other losses: their mean.
     n_outliers_ : int
-        Number of training rows that were not used: gross errors in the targets, beyond
-        a gap in the residuals from a robust regression, at most 5 %. An
-        `OutlierWarning` says so. Of even losses of bounded slope ("huber",
-        "absolute_error"): any share. Of other losses: 0.
+        Number of training samples excluded from the fit: gross errors in the targets,
+        beyond a gap in the residuals of a robust regression, at most 5 % (with an
+        `OutlierWarning`). For even losses of bounded slope ("huber", "absolute_error"),
+        any share. For other losses: 0.
     outliers_ : ndarray of int
-        Their indices among the rows given to `fit`.
+        Indices of the excluded samples in the data passed to `fit`.
     suspects_ : ndarray of int
-        Indices of rows whose targets look like gross errors and are used nevertheless,
-        with an `OutlierWarning`: more than 5 %, or the others cannot be predicted.
+        Indices of samples whose targets look like gross errors but are used, with an
+        `OutlierWarning`: more than 5 %, or the other samples cannot be predicted.
     n_skipped_ : int
-        Number of steps that were skipped or cut short because of `max_seconds` or a
-        callback: 1 for the rows of base and leaves, and 1 for boosted trees.
+        Number of steps skipped or shortened because of `max_seconds` or a callback: 1
+        for the samples of base and leaves, and 1 for boosted trees.
     partners_ : tuple
         Fitted partners.
     partner_weights_ : ndarray
-        Their weights; the machine has the rest.
+        Weights of the partners; the kernel model has the remaining weight.
     machine_, noise_ : Machine, Noise
-        What predictions need, as arrays: about n (p + m) numbers for m
-        members.
+        Arrays used for prediction: about n (p + m) numbers for m members.
     n_copies_ : int
-        Number of training rows that are merged into an equal one (:ref:`copies`).
+        Number of training samples merged into an identical one (:ref:`copies`).
     n_features_in_ : int
         Number of columns of X.
     feature_names_in_ : ndarray of shape (q,)
-        Their names, if X is a data frame with text as names.
+        Column names, if X is a data frame with string names.
 
     Notes
     -----
-    The model stores all training rows. Predictions are discontinuous at borders of
-    leaves. They stay within the range of the training targets, widened by a tenth, and
-    features are clipped to their training range: the model does not extrapolate.
+    The model stores all training samples. Predictions are discontinuous at borders
+    between leaves. They are limited to the range of the training targets, widened by a
+    tenth, and features are clipped to their training range: the model does not
+    extrapolate.
 
-    Other losses than the square are fitted by least squares with working weights and
-    responses at the left-out scores, repeated until the left-out loss is steady. Length
-    scales are those of the square loss, of targets without extremes, or of logarithms.
-    A quantile is that of the law of the errors around the medians.
+    Losses other than the square loss are fitted by iteratively reweighted least
+    squares: weights and responses are computed at the leave-one-out scores until the
+    leave-one-out loss is stable. Length scales are learned with the square loss, on
+    targets without extremes or on their logarithms. A quantile is computed from the
+    distribution of the errors around the medians.
 
     Examples
     --------
@@ -149,7 +153,7 @@ class TabularKernelRegressor(
     loss: Any = "square"
     partners: Any = "large"
 
-    loss_ = SQUARE  # of models of older files
+    loss_ = SQUARE  # for models of older files
 
     def _checked(
         self, X: Any, y: Any, sample_weight: Any
@@ -172,7 +176,7 @@ class TabularKernelRegressor(
         loss = None if is_adaptive else self.loss_
         left_out, values = self._fit_rows(data, rng, loss=loss)
         if is_adaptive:
-            self.loss_ = left_out.work.loss or self.loss_  # with a threshold
+            self.loss_ = left_out.work.loss or self.loss_  # with its threshold
         drawn = left_out.drawn
         weights = left_out.weights
         Y = data.Y[drawn]
@@ -198,7 +202,7 @@ class TabularKernelRegressor(
         weights: NDArray | None,
         unit: float,
     ) -> NDArray:
-        """Return the error (d,), or the mean loss, of left-out residuals (m, d)."""
+        """Return the error (d,) or the mean loss of leave-one-out residuals (m, d)."""
         loss = self.loss_
         if loss == SQUARE:
             return np.sqrt(np.average(np.square(residual), axis=0, weights=weights))
@@ -216,7 +220,7 @@ class TabularKernelRegressor(
 
     @rowwise(table_by_row)
     def predict(self, X: Any) -> NDArray:
-        """Return the predictions of the rows of X, of shape (n,) or (n, d)."""
+        """Return the predictions for X, of shape (n,) or (n, d)."""
         return self._outputs(self._points(X))
 
     def _outputs(self, points: Points) -> NDArray:
@@ -228,17 +232,16 @@ class TabularKernelRegressor(
 
     @rowwise(table_by_row)
     def predict_quantiles(self, X: Any, levels: Any) -> NDArray:
-        """Return quantiles of the target given the rows of X.
+        """Return conditional quantiles of the target.
 
-        They are the prediction plus quantiles of left-out residuals, which are scaled
-        by their local size: a regression of the logarithm of the size on the features.
-        Gross errors, which were left out (`n_outliers_`), are no part of the
-        distribution.
+        They are the prediction plus quantiles of the leave-one-out residuals, scaled by
+        their local size, which is a regression of the log size on the features.
+        Excluded gross errors (`n_outliers_`) are not part of the distribution.
 
         Parameters
         ----------
         X : DataFrame or array of shape (n, q)
-            Rows.
+            Samples.
         levels : float or sequence of floats
             Ascending levels in (0, 1).
 
@@ -253,17 +256,17 @@ class TabularKernelRegressor(
 
     @rowwise(lambda method, X, y: table_by_row(method, X, as_values(y, ())))
     def predict_cdf(self, X: Any, y: ArrayLike) -> NDArray:
-        """Return the probability that the target is at most y.
+        """Return the conditional distribution function P(Y <= y | X).
 
-        The inverse of `predict_quantiles`: 0 below the smallest and 1 above the largest
-        left-out residual, scaled to the row.
+        It is the inverse of `predict_quantiles`: 0 below the smallest and 1 above the
+        largest leave-one-out residual, scaled to the sample.
 
         Parameters
         ----------
         X : DataFrame or array of shape (n, q)
-            Rows.
+            Samples.
         y : float, array of shape (k,), or array of shape (n, k) or (n, d, k)
-            Values: the same k for each row, or some for each.
+            Values: the same k values for each sample, or one row per sample.
 
         Returns
         -------
@@ -280,26 +283,26 @@ class TabularKernelRegressor(
 
     @rowwise(table_by_row)
     def predict_interval(self, X: Any, coverage: float = 0.9) -> NDArray:
-        """Return intervals that hold the target with a given probability.
+        """Return prediction intervals with the given coverage.
 
-        As in `predict_quantiles`, with equal tails, from order statistics as in split
-        conformal prediction. Assumes that new rows are exchangeable with those of
-        training (with whole blocks of these, for `cv`) and, where gross errors were
-        left out (`n_outliers_` > 0), that their targets are no gross errors: if these
-        are as frequent as in training, a share q, expect the coverage times 1 - q.
+        As `predict_quantiles` with equal tails, but with order statistics as in split
+        conformal prediction. New samples are assumed exchangeable with the training
+        samples (with whole blocks of them, for `cv`). If gross errors were excluded
+        (`n_outliers_` > 0), targets of new samples are assumed free of them: if a share
+        q of the new targets are gross errors, expect the coverage times 1 - q.
 
         Parameters
         ----------
         X : DataFrame or array of shape (n, q)
-            Rows.
+            Samples.
         coverage : float in (0, 1), default=0.9
-            Probability.
+            Probability of coverage.
 
         Returns
         -------
         ndarray of shape (n, 2) or (n, d, 2)
-            Lower and upper ends; infinite if there are too few training rows for this
-            probability.
+            Lower and upper ends; infinite if there are too few training samples for
+            this coverage.
         """
         check_is_fitted(self)
         level = check_level("coverage", coverage)
@@ -308,7 +311,7 @@ class TabularKernelRegressor(
     def _stack_partners(
         self, left_out: LeftOutRows, Y: NDArray, values: list[NDArray]
     ) -> NDArray:
-        """Set the weights of partners; return the left-out residuals of the stack."""
+        """Set the weights of partners; return leave-one-out residuals of the stack."""
         machine = self.machine_
         if self.loss_ != SQUARE:
             scores = [left_out.scores, *map(self._scores, values)]
@@ -324,7 +327,7 @@ class TabularKernelRegressor(
     def _stack_scores(
         self, left_out: LeftOutRows, Y: NDArray, scores: NDArray
     ) -> NDArray:
-        """Return the residuals of a stack of left-out scores (k, m, d) for the loss."""
+        """Return the residuals of a stack of leave-one-out scores (k, m, d)."""
         stack = np.ones(1)
         if len(scores) > 1:
             stack = stacked(left_out.work, scores - np.log(left_out.unit))
@@ -332,13 +335,13 @@ class TabularKernelRegressor(
         return Y - self.loss_.mean(np.einsum("k,kmd->md", stack, scores))
 
     def _scores(self, values: NDArray) -> NDArray:
-        """Return predictions of a partner on the scale of the scores, within limits."""
+        """Return predictions of a partner on the scale of the scores, clipped."""
         if isinstance(self.loss_, LogLinkLoss):
             values = np.log(np.maximum(values, np.finfo(float).tiny))
         return self.machine_.clipped(values)
 
     def _values(self, points: Points) -> NDArray:
-        """Return the predictions of the machine and its partners, (n, d)."""
+        """Return the predictions of the kernel model and its partners, (n, d)."""
         out = self.machine_.predict(points) * (1 - self.partner_weights_.sum())
         pairs = zip(self.partner_weights_, self.partners_, strict=True)
         for weight, partner in pairs:
@@ -366,11 +369,11 @@ class TabularKernelRegressor(
         more = ", ..." if len(errors) > 5 else ""
         clean = " without gross errors" if self.n_outliers_ else ""
         name = "root mean squared error" if self.loss_ == SQUARE else f"{self.loss_}"
-        yield "expected", f"{name} {listed}{more} on new rows{clean}"
+        yield "expected", f"{name} {listed}{more} on new samples{clean}"
 
 
 def _check_loss(loss: Loss, targets: NDArray) -> None:
-    """Raise an error unless a loss is one of residuals that takes the targets."""
+    """Check that the loss is a loss of residuals for these targets."""
     if loss.is_classification:
         raise ValueError(
             f"`loss` must be a loss of residuals, got {loss!r}: use "

@@ -11,6 +11,7 @@ from sklearn.exceptions import ConvergenceWarning
 import nbsketch
 from nbsketch import (
     AutoSize,
+    GaussianKernel,
     HuberLoss,
     InputOutputKernelRegressor,
     JointQuantileRegressor,
@@ -21,12 +22,15 @@ from nbsketch import (
     SketchedSGDClassifier,
     SketchedSGDRegressor,
     SpectralFilterRegressor,
+    SubsamplingSketch,
     TabularKernelClassifier,
     TabularKernelRegressor,
 )
 from nbsketch.conformal import ConformalRegressor
 from nbsketch.explain import shapley_values
 from nbsketch.rows import tasks
+from nbsketch.rows.design import PartitionedColumns
+from nbsketch.rows.partitions import PartitionedRows
 from nbsketch.rows.tasks import Partitions
 from nbsketch.solvers.scratch import ScratchDesign
 
@@ -564,6 +568,29 @@ def test_passes_over_landmarks_stay_with_the_rows(
     expected, found = in_both(model, X, y, sample_weight=weights)
     assert found.n_iter_ > 1 and found.alpha_ == pytest.approx(expected.alpha_)
     np.testing.assert_allclose(found.predict(X), expected.predict(X), atol=2e-3)
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_products_with_columns_are_those_of_one_machine(rng, monkeypatch, kept):
+    monkeypatch.setattr("nbsketch.rows.design.fits", lambda nbytes: kept)
+    X = rng.normal(size=(90, 2))
+    kernel = GaussianKernel(1.0)
+    sketch = SubsamplingSketch(6).draw(90, 0)
+    rows = PartitionedRows.of(dask_data(X, rows=40)[0])
+    columns = PartitionedColumns(kernel, rows, sketch, dtype=np.float64)
+    Z = kernel(X, X[sketch.columns]) @ sketch.weights.T
+    V, U, w = rng.normal(size=(6, 2)), rng.normal(size=(90, 2)), rng.uniform(size=90)
+    some = np.arange(0, 90, 7)
+    for found, expected in (
+        (columns.times(V), Z @ V),
+        (columns.adjoint(U), Z.T @ U),
+        (columns.normal(V), Z.T @ Z @ V),
+        (columns.normal(V, w), Z.T @ (w[:, None] * (Z @ V))),
+        (columns.exact(some, V), Z[some] @ V),
+        (columns.take(some).times(V), Z[some] @ V),
+        (columns.core(), sketch.weights @ Z[sketch.columns]),
+    ):
+        np.testing.assert_allclose(found, expected, atol=1e-12)
 
 
 def test_the_default_beyond_the_exact_machine_is_that_of_one_machine(

@@ -22,7 +22,7 @@ from nbsketch.losses import (
     PoissonLoss,
     SquareLoss,
 )
-from nbsketch.tabular.working import WorkingLoss, is_robust
+from nbsketch.tabular.working import WorkingLoss, _leveled, is_robust, working_loss
 
 ALL = (
     "huber",
@@ -216,13 +216,45 @@ def test_weights_of_a_kink_are_bounded():
     assert_allclose(h[:2] / h[2], [0.75 / r[0] / 0.25, 0.75 / r[1] / 0.25])
 
 
-def test_working_responses_of_counts_are_those_of_newton():
+def counts():
+    """Return the loss of weighted counts at targets 0, 3 and 8."""
     loss = PoissonLoss()
-    y = np.array([[0.0], [3.0]])
-    work = WorkingLoss(loss, loss.link(y), None, np.zeros(1), np.ones(1))
-    response, h = work.at(np.log([[2.0], [1.0]]))
-    assert_allclose(response[:, 0], [np.log(2.0) - 1, 2.0])
-    assert_allclose(h, [1.0, 0.5])
+    y = np.array([[0.0], [3.0], [8.0]])
+    return WorkingLoss(loss, loss.link(y), np.array([0.5, 2, 0.5]), *np.eye(2))
+
+
+def test_working_responses_of_counts_are_those_of_newton():
+    response, h = counts().at(np.log([[2.0], [1.0], [1e-9]]))
+    assert_allclose(response[:, 0], [np.log(2.0) - 1, 2.0, np.log(1e-9) + 8e9 - 1])
+    assert_allclose(h, [0.5, 2 * 0.5, 0.5 * 1e-6])  # at least 1e-6 of the largest
+
+
+def test_first_scores_of_means_have_the_mean_of_the_targets():
+    work = counts()
+    scores = np.array([[0.3], [-1.0], [2.0]])
+    change = _leveled(scores, work, 0) - scores
+    mean = np.average([0, 3, 8], weights=work.weights)
+    fitted = np.average(np.exp(scores[:, 0]), weights=work.weights)
+    assert_allclose(change, np.log(mean / fitted))
+    assert _leveled(scores, work, 1) is scores
+    assert _leveled(scores, work._replace(loss=HuberLoss()), 0) is scores
+
+
+def test_scores_of_counts_go_down_to_that_of_one_count_in_all_rows():
+    loss = PoissonLoss()
+    y = loss.link(np.array([[0.0], [0.0], [0.0], [2.0]]))
+    work = working_loss(loss, y, np.array([1.0, 1.0, 0.5, 1.5]), y[[0, 3]])
+    assert_allclose(work.low, np.log(2 * 1.5 / 4 / 4))
+    assert_allclose(work.high, np.log(2.5) + 0.1 * np.log(2.5 / 0.5))
+    other = working_loss(HuberLoss(), y, None, y[[0, 3]])
+    assert_allclose(other.low, np.log(0.5) - 0.1 * np.log(2.5 / 0.5))
+
+
+def test_the_law_of_errors_around_a_quantile_is_that_of_medians():
+    X, y = rows(60)
+    models = [fit(X, y, loss) for loss in (PinballLoss(0.9), "absolute_error")]
+    expected = models[1].predict_quantiles(X, [0.2, 0.5])
+    assert_array_equal(models[0].predict_quantiles(X, [0.2, 0.5]), expected)
 
 
 def test_even_losses_of_bounded_slope_are_robust():

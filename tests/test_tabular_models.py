@@ -1,6 +1,7 @@
 """The estimators for tables: errors, intervals, weights, threads, files."""
 
 from contextlib import nullcontext
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -121,12 +122,17 @@ def test_saved_models_predict_the_same(leaves, new, tmp_path):
 
 def test_predictions_stay_within_the_range_of_the_targets(leaves):
     X, y = some_table(800)
-    far = 1e3 * np.random.default_rng(3).normal(size=(200, 5))
-    margin = 0.1 * np.ptp(y)
-    predicted = leaves.predict(far)
-    assert y.min() - margin <= predicted.min() <= predicted.max() <= y.max() + margin
+    far = 1e3 * np.random.default_rng(3).normal(size=(50, 5))
     edge = np.clip(far, X.min(axis=0), X.max(axis=0))
-    assert_array_equal(predicted, leaves.predict(edge))
+    assert_array_equal(leaves.predict(far), leaves.predict(edge))
+    machine = leaves.machine_
+    points = machine.prepare(X[:9])
+    margin = 0.1 * np.ptp(y)
+    for step, end in (1e3, y.max() + margin), (-1e3, y.min() - margin):
+        wrong = replace(machine, center=machine.center + step)
+        assert_allclose(wrong.predict(points), end)
+    moved = machine.shifted(1e3).predict(points)
+    assert_allclose(moved, machine.predict(points) + 1e3)
 
 
 def test_rows_of_weight_zero_are_left_out():

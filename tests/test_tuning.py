@@ -15,7 +15,7 @@ from nbsketch.rows.transform import fit_scaler
 from nbsketch.tuning import rows as tuning_rows
 from nbsketch.tuning import search, tune
 from nbsketch.tuning.blocks import BlockCriterion
-from nbsketch.tuning.criterion import ExactCriterion, LeaveOneOut, Sample
+from nbsketch.tuning.criterion import ExactCriterion, LeaveOneOut, Sample, _inverse_root
 from nbsketch.tuning.descent import Budget, Curvature, Descent, penalized
 from nbsketch.tuning.rows import prepare
 
@@ -109,6 +109,18 @@ def test_sensitivity_is_the_size_of_the_gradient(family):
         slopes = (predict(sample.X + move) - predict(sample.X - move)) / (2 * step)
         desired = np.sqrt(np.square(slopes).sum(axis=1).mean())
         assert_allclose(actual[k], desired, rtol=1e-5)
+
+
+def test_an_indefinite_matrix_is_raised_until_it_has_a_root(rng):
+    vectors = np.linalg.qr(rng.normal(size=(4, 4)))[0]
+    matrix = (vectors * [1.0, 0.5, 1e-3, -1e-7]) @ vectors.T
+    root = _inverse_root(matrix)
+    raised = np.linalg.inv(root.T @ root) - matrix
+    added = raised[0, 0]
+    assert_allclose(raised, added * np.eye(4), atol=1e-10)
+    assert 1e-7 < added < 30 * 1e-7
+    with pytest.raises(np.linalg.LinAlgError):
+        _inverse_root(np.full((2, 2), np.nan))
 
 
 # the descent ------------------------------------------------------------------------

@@ -1,25 +1,27 @@
-r"""Exact Shapley values of kernel expansions: what each feature adds to f(x).
+r"""Shapley values and marginal effects of fitted models.
+
+Shapley values of kernel expansions are exact. For
 
 .. math:: f(x) = \sum_i \beta_i \prod_j k_j(x_j, l_{ij}) + b, \qquad
           v_x(S) = \sum_i \beta_i \prod_{j \in S} k_j(x_j, l_{ij})
                    \prod_{j \notin S} m_{ij} + b
 
-with :math:`m_{ij}` the mean of :math:`k_j(z_j, l_{ij})` over background rows z:
-features outside S are drawn independently of each other from their background values.
+with :math:`m_{ij}` the mean of :math:`k_j(z_j, l_{ij})` over background samples z,
+features outside S are drawn independently from their background values.
 With :math:`a_{ij} = k_j(x_j, l_{ij})`, the Shapley value of a product game is an
 integral of a polynomial of one variable,
 
 .. math:: \phi_j = \sum_i \beta_i\, (a_{ij} - m_{ij})
           \int_0^1 \prod_{l \ne j} \bigl(m_{il} + s\,(a_{il} - m_{il})\bigr)\,ds,
 
-which Gauss-Legendre quadrature gives exactly: :math:`O(n m q^2)` for n rows and m
-landmarks, where the definition takes :math:`2^q` coalitions.
+which Gauss-Legendre quadrature integrates exactly in :math:`O(n m q^2)` operations for
+n samples and m landmarks; the definition sums over :math:`2^q` coalitions.
 
-Other kernels and tables have no such form. Their values are means over permutations of
-the features, in both directions (shap's permutation explainer), with absent features
-from whole background rows.
+For other kernels and for tables, values are averaged over permutations of the features
+in both directions (shap's permutation explainer), with absent features from complete
+background samples.
 
-Marginal effects are slopes of f, and their means with posterior standard deviations.
+Marginal effects are slopes of f, averaged with posterior standard deviations.
 """
 
 from __future__ import annotations
@@ -52,11 +54,11 @@ from nbsketch.tabular._model import TabularModel
 
 __all__ = ["MarginalEffects", "expected_value", "marginal_effects", "shapley_values"]
 
-# Permutations of the features, each in both directions, and background rows.
+# Number of permutations (each used in both directions), and of background samples.
 _PERMUTATIONS = 10
 _MOST_BACKGROUND = 100
-# Half of a difference quotient's step, in standard deviations of the column: what it
-# leaves out is of the order of its square, its rounding of that of 1e-16 over it.
+# Half of the step of a difference quotient, in standard deviations of the column: its
+# truncation error is of the order of its square, its rounding error 1e-16 over it.
 _STEP = 1e-3
 _KINKED = ("absolute", "minimum")  # metrics
 
@@ -67,11 +69,12 @@ class MarginalEffects(NamedTuple):
     Attributes
     ----------
     effects : ndarray of shape (n, q) or (n, q, d)
-        Slope at each row.
+        Slope at each sample.
     average : ndarray of shape (q,) or (q, d)
-        Their means over the rows.
+        Mean slopes over the samples.
     std : ndarray of shape (q,) or (q, d), or None
-        Posterior standard deviations of these means; None without ``fit_posterior``.
+        Posterior standard deviations of the mean slopes; None without
+        ``fit_posterior``.
     """
 
     effects: NDArray
@@ -82,51 +85,54 @@ class MarginalEffects(NamedTuple):
 def shapley_values(
     model: KernelExpansion | TabularModel, X: Any, background: Any = None
 ) -> NDArray:
-    r"""Return what each feature adds to the value f(x) of rows.
+    r"""Return the contribution of each feature to the value f(x).
 
-    The values of a row add up to f(x) minus `expected_value`. f(x) is the prediction,
-    but for a Poisson or gamma loss its logarithm, for a classifier the decision
-    function, and for `JointQuantileRegressor` the quantiles before they are sorted:
-    those of ``non_crossing=None``, which are the prediction where none cross. Of a
-    model for tables it is the prediction, or the probabilities.
+    The values of a sample add up to f(x) minus `expected_value`. f(x) is the
+    prediction, with exceptions: its logarithm for a Poisson or gamma loss, the decision
+    function for a kernel classifier, and the unsorted quantiles for
+    `JointQuantileRegressor` (as with ``non_crossing=None``). For a tabular model f(x)
+    is the prediction, or the probabilities.
 
     Parameters
     ----------
     model : estimator
-        Fitted. Values are exact for kernel machines with the Gaussian or the Laplacian
-        kernel, which are products over features. Those of other stationary kernels and
-        of tables are sampled by the package shap, ten permutations of the features in
-        both directions: they add up, are exact up to interactions of two features, and
-        of order one over the root of ten times these of more.
+        Fitted model. Values are exact for kernel models with the Gaussian or the
+        Laplacian kernel, which are products over features. Values of other stationary
+        kernels and of tabular models are sampled by the package shap, with ten
+        permutations of the features in both directions. They add up to f(x), are exact
+        up to interactions of two features, and have an error of order 1 / sqrt(10)
+        times the higher interactions.
     X : array or data frame of shape (n, q)
-        Rows to explain. Exact values of a Dask collection are lazy, with its chunks.
+        Samples to explain. For a Dask collection, exact values are lazy and keep its
+        chunks.
     background : array or data frame of shape (b, q) or None, default=None
-        Rows whose values a feature has while it is absent: for exact values each
-        feature by itself, for others whole rows, of which at most 100 are drawn. One
-        row: the reference that X is compared with. None: the landmarks; tables have
-        none, so pass some training rows.
+        Samples that provide the values of absent features: each feature independently
+        for exact values, complete samples (at most 100, drawn) for sampled values. A
+        single sample is the reference that X is compared with. None: the landmarks;
+        required for tabular models: pass a subset of the training samples.
 
     Returns
     -------
     ndarray of shape (n, q) or (n, q, d)
-        Shapley values; 0 for features that the model does not use. Of tables one for
-        each column of X.
+        Shapley values; 0 for features that the model does not use. For tabular models
+        one per column of X.
 
     Raises
     ------
     TypeError
-        If the model is no sketched kernel machine of dense rows, nor one for tables.
+        If the model is neither a sketched kernel model of dense samples nor a tabular
+        model.
     ValueError
-        If a model for tables is given no background.
+        If no background is passed for a tabular model.
     ModuleNotFoundError
-        If values are to be sampled and shap is not installed (``pip install shap``).
+        If values are sampled and shap is not installed (``pip install shap``).
 
     References
     ----------
     L. S. Shapley, "A Value for n-Person Games", 1953. M. Mohammadi et al., "Computing
     Exact Shapley Values in Polynomial Time for Product-Kernel Methods", arXiv
-    2505.16516, which has features outside S without a factor and computes by elementary
-    symmetric polynomials. S. M. Lundberg and S.-I. Lee, "A Unified Approach to
+    2505.16516 (there, absent features have no factor, and elementary symmetric
+    polynomials are used). S. M. Lundberg and S.-I. Lee, "A Unified Approach to
     Interpreting Model Predictions", NeurIPS 2017.
 
     Examples
@@ -142,8 +148,8 @@ def shapley_values(
     >>> abs(values.round()).tolist()
     [[3.0, 1.0, 0.0]]
     >>> total = values.sum() + expected_value(model)
-    >>> bool(abs(total - model.predict([[2.0, 1.0, 0.0]])[0]) < 1e-8)
-    True
+    >>> print(f"{total:.3f} {model.predict([[2.0, 1.0, 0.0]])[0]:.3f}")
+    5.000 5.000
     """
     if _is_sampled(model):
         return _Game.of(model, background).values(X)
@@ -154,7 +160,7 @@ def shapley_values(
 
 
 def _values_of_rows(model: KernelExpansion, X: ArrayLike, means: NDArray) -> NDArray:
-    """Return the Shapley values of rows, given the mean factors of the background."""
+    """Return the Shapley values of samples from the background's mean factors."""
     expansion = _ProductExpansion.of(model)
     rows = _rows(model, X)
     nodes, weights = np.polynomial.legendre.leggauss(max(1, -(-len(means.T) // 2)))
@@ -170,12 +176,13 @@ def _values_of_rows(model: KernelExpansion, X: ArrayLike, means: NDArray) -> NDA
 def expected_value(
     model: KernelExpansion | TabularModel, background: Any = None
 ) -> Any:
-    """Return the value f without any feature, a float or (d,).
+    """Return the value of f without any feature, a float or array of shape (d,).
 
-    The mean of f over independent draws of the background values of each feature, where
-    values are sampled over background rows; with one of these, f of this row. f and
-    parameters as in `shapley_values`: with a Poisson or gamma loss of a kernel machine
-    the mean of the logarithm, not the logarithm of the mean.
+    It is the mean of f over independent draws of the background values of each feature,
+    or over complete background samples if values are sampled; with a single background
+    sample, f of this sample. f and the parameters are as in `shapley_values`: with a
+    Poisson or gamma loss of a kernel model it is the mean of the logarithm, not the
+    logarithm of the mean.
     """
     if _is_sampled(model):
         game = _Game.of(model, background)
@@ -188,23 +195,25 @@ def expected_value(
 
 
 def marginal_effects(model: KernelExpansion, X: Any) -> MarginalEffects:
-    r"""Return the slopes of f at rows, and their means with standard deviations.
+    r"""Return the slopes of f at samples, and their means with standard deviations.
 
-    The effect of column j at a row is :math:`\partial f / \partial x_j`, by central
-    differences of a thousandth of the column's standard deviation. For a column of two
-    values in more than two rows it is the difference of f between these values.
+    The effect of column j at a sample is :math:`\partial f / \partial x_j`, computed by
+    central differences with steps of a thousandth of the column's standard deviation.
+    If a column has only two values (in more than two samples), the effect is the
+    difference of f between these values.
 
-    With the posterior of `SketchedKernelRegressor.fit_posterior`, the standard
-    deviation of the mean effect is that of the Gaussian process: with v the weights of
-    the differences, the variance of :math:`v^\top f`.
+    With the posterior of `SketchedKernelRegressor.fit_posterior`, `std` is the standard
+    deviation of :math:`v^\top f` under the Gaussian process, with v the weights of the
+    differences in the mean effect.
 
     Parameters
     ----------
-    model : kernel machine
-        Fitted; its f is that of `shapley_values`.
+    model : kernel model
+        Fitted model; f is as in `shapley_values`.
     X : array or data frame of shape (n, q)
-        Rows over which effects are averaged, as the training rows. Standard deviations
-        take :math:`4 n^2` kernel values a column: pass a sample of many rows.
+        Samples over which effects are averaged, for example the training samples.
+        Standard deviations take :math:`4 n^2` kernel values per column: pass a subset
+        of large data.
 
     Returns
     -------
@@ -214,10 +223,10 @@ def marginal_effects(model: KernelExpansion, X: Any) -> MarginalEffects:
     Raises
     ------
     TypeError
-        If the model is no sketched kernel machine of dense rows.
+        If the model is not a sketched kernel model of dense samples.
     ValueError
-        If a column of more than two values has no slope: its kernel has kinks
-        (Laplacian, Matern 1/2, Sobolev), or preprocessing takes its ranks.
+        If a column with more than two values has no slope because its kernel has kinks
+        (Laplacian, Matern 1/2, Sobolev) or preprocessing uses its ranks.
 
     References
     ----------
@@ -240,7 +249,9 @@ def marginal_effects(model: KernelExpansion, X: Any) -> MarginalEffects:
     """
     _check_dense(model)
     if is_pairwise(model.kernel):
-        raise TypeError("`model` must have a kernel of rows, got kernel values")
+        raise TypeError(
+            "`model` must have a kernel of samples, got precomputed kernel values"
+        )
     check_in_memory("X", X, "marginal effects")
     rows = np.array(new_rows(model, X), dtype=np.float64)
     slopes = []
@@ -257,7 +268,7 @@ def marginal_effects(model: KernelExpansion, X: Any) -> MarginalEffects:
 
 
 class _Contrast(NamedTuple):
-    """Rows with a column lowered, then raised, and what divides the difference of f."""
+    """Samples with a column lowered and raised, and the divisor of the difference."""
 
     points: NDArray
     step: float
@@ -277,7 +288,7 @@ class _Contrast(NamedTuple):
         return cls(points, 2 * half)
 
     def slopes(self, model: Any) -> NDArray:
-        """Return the effect at each row, (n,) or (n, d)."""
+        """Return the effect at each sample, (n,) or (n, d)."""
         rows = transform_rows(self.points, model.scaler_, model.kernel_)
         low, high = np.split(model._values_of_inputs(rows), 2)
         return (high - low) / self.step
@@ -290,7 +301,7 @@ class _Contrast(NamedTuple):
 
 
 def _check_slope(model: Any, j: int) -> None:
-    """Refuse column j if f has kinks in it: quotients there depend on their step."""
+    """Raise an error if f has kinks in column j, where quotients depend on the step."""
     form = compiled_form(model)
     if form and (form.metric in _KINKED or form.profile == "matern-1/2"):
         raise ValueError(
@@ -314,26 +325,26 @@ def _is_sampled(model: Any) -> bool:
         return False
     check_is_fitted(model)
     form = compiled_form(model)
-    if form is None:  # refused by `_ProductExpansion`
+    if form is None:  # rejected by `_ProductExpansion`
         return False
     return form.profile != "exponential" or form.metric not in ("squared", "absolute")
 
 
 class _Game(NamedTuple):
-    """A function of encoded rows, whose columns belong to features.
+    """A function of encoded samples whose columns belong to features.
 
     Attributes
     ----------
     function : callable
-        Values (m,) or (m, d) at encoded rows (m, p).
+        Values (m,) or (m, d) at encoded samples (m, p).
     encode : callable
-        Encoded rows (m, p) of rows as they are given.
+        Encoding (m, p) of samples as passed by the user.
     owners : ndarray of int of shape (p,)
         Feature of each column.
     n_features : int
         Number of features.
     background : ndarray of shape (b, p)
-        Encoded background rows.
+        Encoded background samples.
     """
 
     function: Callable[[NDArray], NDArray]
@@ -350,8 +361,8 @@ class _Game(NamedTuple):
         if isinstance(model, TabularModel):
             if background is None:
                 raise ValueError(
-                    "`background` must be given for a model for tables, got None: pass "
-                    "some training rows"
+                    "`background` must be passed for a tabular model, got None: pass "
+                    "a subset of the training samples"
                 )
             encode = model._encoded
             function = partial(_table_values, model)
@@ -374,7 +385,7 @@ class _Game(NamedTuple):
                 "installed: `pip install shap`, or fit with kernel='gaussian' or "
                 "kernel='laplacian', whose values are exact"
             )
-        with warnings.catch_warnings():  # of what shap draws with
+        with warnings.catch_warnings():  # from plotting modules of shap
             warnings.simplefilter("ignore")
             from shap.explainers import PermutationExplainer
 
@@ -389,7 +400,7 @@ class _Game(NamedTuple):
 
         used = len(self.background)
         places = np.repeat(np.arange(len(every))[:, None], self.n_features, axis=1)
-        # shap's own masker compiles for some seconds in each process
+        # shap's own masker takes seconds to compile in each process
         explainer = PermutationExplainer(
             value, lambda mask, x: np.where(mask, x, places[:used]), seed=0
         )
@@ -399,24 +410,24 @@ class _Game(NamedTuple):
 
 
 def _check_dense(model: Any) -> None:
-    """Raise a TypeError unless a model is a fitted kernel expansion of dense rows."""
+    """Check that a model is a fitted kernel expansion of dense samples."""
     if not isinstance(model, KernelExpansion):
         raise TypeError(
-            "`model` must be a sketched kernel machine, a sum over landmarks, got "
+            "`model` must be a sketched kernel model, a sum over landmarks, got "
             f"{type(model).__name__}"
         )
     check_is_fitted(model)
     if sp.issparse(model.landmarks_):
-        raise TypeError("`model` must be fitted to dense rows, got sparse ones")
+        raise TypeError("`model` must be fitted to dense samples, got sparse ones")
 
 
 def _table_values(model: Any, rows: NDArray) -> NDArray:
-    """Return predictions or probabilities at encoded rows of a table."""
+    """Return predictions or probabilities at encoded samples of a table."""
     return model._outputs(model.machine_.prepare(rows))
 
 
 def _rows(model: Any, X: Any) -> NDArray:
-    """Return rows after preprocessing."""
+    """Return preprocessed samples."""
     rows = transform_rows(new_rows(model, X), model.scaler_, model.kernel_)
     return np.ascontiguousarray(rows, dtype=np.float64)
 
@@ -424,9 +435,9 @@ def _rows(model: Any, X: Any) -> NDArray:
 class _ProductExpansion(NamedTuple):
     """A fitted model as a sum over landmarks of products over features.
 
-    `compiled` is what compiled functions take after the rows: the landmarks, the places
-    in `used`, the features that matter, of the columns that preprocessing makes, their
-    scales, and whether the metric is squared.
+    `compiled` holds the arguments of compiled functions after the samples: the
+    landmarks, the positions in `used` (the relevant features) of the preprocessed
+    columns, their scales, and whether the metric is squared.
     """
 
     model: Any

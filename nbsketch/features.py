@@ -1,4 +1,4 @@
-"""Transformers to features of a kernel: of a sketch, and random Fourier features."""
+"""Transformers to kernel features: sketched features and random Fourier features."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class KernelFeatures(
     ObjectParameters,
     BaseEstimator,
 ):
-    """Base of the transformers to features of a kernel, and their parameters."""
+    """Base class of transformers to kernel features, with their parameters."""
 
     kernel: Any = field(default="gaussian", kw_only=False)
     bandwidth: Any = None
@@ -56,15 +56,15 @@ class KernelFeatures(
     random_state: Any = None
 
     def fit(self, X: ArrayLike, y: Any = None) -> Self:
-        """Draw what is random, and learn the length scales of ``bandwidth="auto"``.
+        """Draw the random numbers, and learn length scales for ``bandwidth="auto"``.
 
         Parameters
         ----------
         X : array or sparse matrix of shape (n, q)
-            Rows.
+            Samples.
         y : array of shape (n,) or (n, d) or None, default=None
-            Targets for ``bandwidth="auto"``, not used otherwise. Texts, booleans and
-            integers with at most 20 values are labels of classes.
+            Targets for ``bandwidth="auto"``, ignored otherwise. Strings, booleans and
+            integers with at most 20 values are class labels.
         """
         with validation.keeping_fitted(self):
             self._fit(X, y)
@@ -72,10 +72,10 @@ class KernelFeatures(
 
     @abstractmethod
     def _fit(self, X: Any, y: Any) -> Any:
-        """Fit to rows and targets that are not checked yet."""
+        """Fit to unchecked samples and targets."""
 
     def _training_rows(self, X: Any, y: Any) -> Any:
-        """Return X checked, and y; targets of Dask are computed with X if used."""
+        """Return checked X, and y; Dask targets are computed with X if used."""
         if sketched.is_auto(self.bandwidth) and is_dask(X) and is_dask(y):
             return partitioned_rows(self, X, reset=True, y=y)
         return checked_rows(self, X, reset=True), y
@@ -83,7 +83,7 @@ class KernelFeatures(
     def _learn_inputs(
         self, X: Any, y: Any, size: int, rng: np.random.Generator
     ) -> sketched.Inputs:
-        """Set what transforms rows; return the inputs with the bandwidth."""
+        """Set the transformation of samples; return the inputs with the bandwidth."""
         inputs = sketched.Inputs(X, self.kernel, self.bandwidth)
         if sketched.is_auto(self.bandwidth):
             sketched.check_learnable(self.kernel, X)
@@ -95,12 +95,12 @@ class KernelFeatures(
         return inputs
 
     def _transformed(self, X: Any, dtype: Any) -> Any:
-        """Return checked rows in the columns that the kernel compares."""
+        """Return checked samples in the columns compared by the kernel."""
         rows = checked_rows(self, X, dtype=dtype)
         return rows if self.scaler_ is None else self.scaler_.transform(rows)
 
     def __sklearn_tags__(self) -> Tags:
-        """Say what the transformer can do."""
+        """Return the capabilities of the transformer."""
         tags = super().__sklearn_tags__()
         set_input_tags(self, tags.input_tags)
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
@@ -115,7 +115,7 @@ class SketchedFeatures(KernelFeatures):
 
     keeping the r eigenvalues above 1e-12 times the largest. If none is dropped, a
     Cholesky factor is used instead of eigenvectors, which only rotates z. A linear
-    model on z is the sketched kernel machine: use it as a transformer in a pipeline.
+    model on z is equivalent to the sketched kernel model: use it in a pipeline.
 
     Parameters
     ----------
@@ -125,34 +125,32 @@ class SketchedFeatures(KernelFeatures):
         k(X, Y).
     bandwidth : float, sequence of floats, "median", "auto" or None, default=None
         Bandwidth of a kernel given by name. "auto" learns one length scale per feature
-        by ridge regression to the `y` of `fit`, for dense X and the kernels "gaussian",
-        "laplacian" and "matern"; with fewer than 30 rows it is "median". None:
-        "median".
+        by ridge regression on the `y` of `fit`, for dense X and the kernels "gaussian",
+        "laplacian" and "matern"; with fewer than 30 samples it falls back to "median".
+        None: "median".
     sketch : str, SketchRecipe or None, default=None
         "p-sparsified", "gaussian", "rademacher", "subsampling", "leverage",
-        "rpcholesky", "accumulation", "countsketch", "sparse-jl", "srht", "identity",
-        or a recipe.
-        None: "p-sparsified".
+        "rpcholesky", "accumulation", "countsketch", "sparse-jl", "srht", "identity", or
+        a recipe. None: "p-sparsified".
     size : int or None, default=None
-        Number of rows s of a sketch given by name. None: 100, or the number of rows of
-        X if that is smaller.
+        Number of rows s of a sketch given by name. None: min(n, 100).
     random_state : None, int or Generator, default=None
         Pass an int for reproducible features.
 
     Attributes
     ----------
     kernel_ : Kernel
-        The kernel with its bandwidth set.
+        Kernel with its bandwidth set.
     sketch_ : Sketch
         The drawn sketch.
     landmarks_ : ndarray or csr_array of shape (s', q)
-        The rows of X on which the features depend.
+        Samples of X on which the features depend.
     scaler_ : InputScaler or None
-        Transformation of the rows; it drops features that do not matter, if there are
-        more than 50. None: rows are used unchanged.
+        Transformation of the samples; drops irrelevant features if there are more than
+        50. None: samples are used unchanged.
     length_scales_ : ndarray of shape (q,) or None
         Learned length scales in standard deviations of the features; infinite for
-        constants. None: not learned.
+        constant features. None: not learned.
     projection_ : ndarray of shape (s, r)
         P with :math:`z(x) = P^T S k_x`.
     rank_ : int
@@ -172,8 +170,8 @@ class SketchedFeatures(KernelFeatures):
     >>> y = np.sin(X[:, 0])
     >>> features = SketchedFeatures(bandwidth=1.0, size=30, random_state=0)
     >>> model = make_pipeline(features, Ridge(alpha=1e-3)).fit(X, y)
-    >>> bool(model.score(X, y) > 0.999)
-    True
+    >>> print(f"{model.score(X, y):.3f}")
+    1.000
     """
 
     sketch: Any = None
@@ -183,7 +181,7 @@ class SketchedFeatures(KernelFeatures):
         """Fit and return the features of X: cheaper than `fit` and `transform`."""
         with validation.keeping_fitted(self):
             design = self._fit(X, y, keep=None)
-        # Graded features may be X itself, which the user may change later.
+        # Graded features may be X itself, which the user may modify later.
         is_own = isinstance(design, ArrayDesign) and not design.is_graded
         return design.Z if is_own else self.transform(X)
 
@@ -204,18 +202,18 @@ class SketchedFeatures(KernelFeatures):
 
     @rowwise(row_by_row)
     def transform(self, X: ArrayLike) -> NDArray:
-        """Return the features of the rows of X, of shape (n, r)."""
+        """Return the features of X, of shape (n, r)."""
         check_is_fitted(self)
         rows = self._transformed(X, model_dtype(self.landmarks_))
         self.kernel_.check_domain("X", rows)
         return expansion_of(self, self.projection_)(rows, rows.dtype)
 
     def summary(self) -> str:
-        """Return what the fit has chosen, one line each."""
+        """Return a text summary of the fitted transformer, one line per property."""
         check_is_fitted(self)
         size, n = self.sketch_.shape
         landmarks = f"{self.landmarks_.shape[0]} landmarks"
-        sizes = f"size {size} of {n} rows, rank {self.rank_}, {landmarks}"
+        sizes = f"size {size} of {n} samples, rank {self.rank_}, {landmarks}"
         return sketched.summary_lines(self, [("sketch", sizes)])
 
 
@@ -235,26 +233,26 @@ class RandomFourierFeatures(KernelFeatures):
         Kernel of one of these three families, by name or as an object.
     bandwidth : float, sequence of floats, "median", "auto" or None, default=None
         Bandwidth of a kernel given by name. "auto" learns one length scale per feature
-        by ridge regression to the `y` of `fit`, for dense X and the kernels "gaussian",
-        "laplacian" and "matern"; with fewer than 30 rows it is "median". None:
-        "median".
+        by ridge regression on the `y` of `fit`, for dense X and the kernels "gaussian",
+        "laplacian" and "matern"; with fewer than 30 samples it falls back to "median".
+        None: "median".
     size : int, default=100
-        Number of features D. Must be even: features are pairs of cosine and sine.
+        Number of features D, even: features are pairs of cosine and sine.
     random_state : None, int or Generator, default=None
         Randomness of the frequencies. Pass an int for reproducible results.
 
     Attributes
     ----------
     kernel_ : Kernel
-        The kernel with its bandwidth resolved.
+        Kernel with its bandwidth set.
     frequencies_ : ndarray of shape (p, D/2)
         The frequencies, one per column.
     scaler_ : InputScaler or None
-        Transformation of the rows; it drops features that do not matter, if there are
-        more than 50. None: rows are used unchanged.
+        Transformation of the samples; drops irrelevant features if there are more than
+        50. None: samples are used unchanged.
     length_scales_ : ndarray of shape (q,) or None
         Learned length scales in standard deviations of the features; infinite for
-        constants. None: not learned.
+        constant features. None: not learned.
 
     Notes
     -----
@@ -278,8 +276,8 @@ class RandomFourierFeatures(KernelFeatures):
     >>> X = np.random.default_rng(0).normal(size=(50, 2))
     >>> features = RandomFourierFeatures(bandwidth=2.0, size=4000, random_state=0)
     >>> Z = features.fit_transform(X)
-    >>> bool(abs(Z @ Z.T - GaussianKernel(2.0)(X)).max() < 0.1)
-    True
+    >>> print(f"{abs(Z @ Z.T - GaussianKernel(2.0)(X)).max():.2f}")
+    0.02
     """
 
     size: int = 100
@@ -292,7 +290,7 @@ class RandomFourierFeatures(KernelFeatures):
             raise ValueError(
                 f"`size` must be even (pairs of cosine and sine), got {size}"
             )
-        # Two streams: the frequencies do not depend on how the bandwidth is chosen.
+        # Two streams: the frequencies do not depend on the choice of the bandwidth.
         kernel_rng, rng = validation.random_generator(self.random_state).spawn(2)
         inputs = self._learn_inputs(X, y, size, kernel_rng)
         X = inputs.rows
@@ -322,12 +320,12 @@ class RandomFourierFeatures(KernelFeatures):
         return Z
 
     def summary(self) -> str:
-        """Return what the fit has chosen, one line each."""
+        """Return a text summary of the fitted transformer, one line per property."""
         check_is_fitted(self)
         return sketched.summary_lines(self, [("features", str(self._n_features_out))])
 
     def __sklearn_tags__(self) -> Tags:
-        """Declare sparse input: rows meet the frequencies alone."""
+        """Declare sparse input, which is only multiplied by the frequencies."""
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = not sketched.is_auto(self.bandwidth)
         return tags

@@ -1,4 +1,4 @@
-"""Cross-validation that computes the features once and uses them in all folds."""
+"""Cross-validation that computes the features once for all folds."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from nbsketch.fitting.methods import fold_errors, sketched_method
 
 
 class CrossValidation(NamedTuple):
-    """Errors of `cross_validate` for every bandwidth, alpha and output.
+    """Held-out errors for every bandwidth, penalty and output.
 
     Attributes
     ----------
@@ -26,7 +26,7 @@ class CrossValidation(NamedTuple):
         Penalties tried.
     errors : ndarray of shape (b, a, d) or (b, a, 1)
         Held-out errors: the mean squared error of each output for the square loss, the
-        mean loss for the others.
+        mean loss otherwise.
     """
 
     bandwidths: NDArray
@@ -34,10 +34,10 @@ class CrossValidation(NamedTuple):
     errors: NDArray
 
     def best(self, scale: ArrayLike = 1.0) -> tuple[float, float]:
-        """Return the bandwidth and the alpha of least mean root error.
+        """Return the bandwidth and the penalty with the lowest mean root error.
 
-        `scale` divides the error of each output first: with the variances of the
-        targets the criterion of the square loss is the aRRMSE.
+        If `scale` is passed, the error of each output is divided by it first. With the
+        variances of the targets, the criterion for the square loss is the aRRMSE.
         """
         scores = np.sqrt(self.errors / np.asarray(scale)).mean(axis=2)
         i, j = np.unravel_index(scores.argmin(), scores.shape)
@@ -57,35 +57,35 @@ def cross_validate(
 ) -> CrossValidation:
     """Cross-validate an estimator over bandwidths and penalties.
 
-    For each bandwidth the features of all rows are computed once, and a fold is a
-    subset of their rows. The solutions of a fold start from each other; for the square
-    loss one eigendecomposition serves all penalties. Landmarks may be rows that a fold
-    leaves out; their targets are not used. Without a sketch the square loss decomposes
-    the Gram matrix for each fold and penalty.
+    For each bandwidth, the features of all samples are computed once, and each fold
+    uses a subset of their rows. Solutions of a fold are warm-started from each other;
+    for the square loss, one eigendecomposition is used for all penalties. Landmarks may
+    be left-out samples, but their targets are not used. Without a sketch, the square
+    loss decomposes the Gram matrix for each fold and penalty.
 
     Parameters
     ----------
     estimator : SketchedModel
         A `SketchedKernelRegressor`, `SketchedKernelClassifier`,
-        `JointQuantileRegressor` or `SpectralFilterRegressor` with a kernel given by a
-        name that has a bandwidth.
+        `JointQuantileRegressor` or `SpectralFilterRegressor` with the name of a kernel
+        that has a bandwidth.
     X, y
         As in its ``fit``.
     bandwidths, alphas : sequences of floats
         Values to try; descending penalties are fastest.
     cv : int, splitter or iterable of (train, test), default=5
-        An integer: that many contiguous blocks of rows, so that neighbors in time stay
-        in one fold (of whole groups, if `groups` are given). Or a splitter of
-        scikit-learn, such as ``KFold(5, shuffle=True)``, or index arrays.
+        An integer: that many contiguous blocks of samples (of whole groups with
+        `groups`), so that neighbors in time stay in one fold. Otherwise a scikit-learn
+        splitter such as ``KFold(5, shuffle=True)``, or (train, test) indices.
     groups : array of shape (n,) or None, default=None
-        Label of the group of each row.
+        Group label of each sample.
     sample_weight : array of shape (n,) or None, default=None
-        Non-negative weights, for fits and for errors. None: equal weights.
+        Non-negative weights for fits and errors. None: equal weights.
 
     Returns
     -------
     CrossValidation
-        Errors for every combination.
+        Held-out errors for every combination.
 
     Examples
     --------

@@ -158,7 +158,7 @@ def test_other_models_are_refused_by_name():
     model = SketchedKernelRegressor(lambda A, B: A @ B.T, size=5).fit(X, Y)
     with pytest.raises(TypeError, match="kernel='gaussian' or kernel='laplacian'"):
         shapley_values(model, X)
-    with pytest.raises(TypeError, match=r"must be a sketched kernel machine, .* got R"):
+    with pytest.raises(TypeError, match=r"must be a sketched kernel model, .* got R"):
         shapley_values(Ridge(), X)
     with pytest.raises(ValueError, match="4 features"):
         shapley_values(MODELS["gaussian"].fit(X, Y), X[:, :2])

@@ -107,5 +107,5 @@ def test_sparse_rows_are_refused_by_name():
     X = np.random.default_rng(0).normal(size=(60, 3))
     model = SketchedKernelRegressor(MaternKernel(2.0, 1.5), alpha=1e-3, random_state=0)
     model.fit(sp.csr_array(X), X[:, 0])
-    with pytest.raises(TypeError, match="dense rows, got sparse"):
+    with pytest.raises(TypeError, match="dense samples, got sparse"):
         shapley_values(model, X[:2])

@@ -176,5 +176,5 @@ def test_what_does_not_fit_together_is_named():
         SketchedKernelRegressor(sketch=sketch, size="auto").fit(X, Y)
     with pytest.raises(ValueError, match="precomputed"):
         SketchedKernelRegressor("precomputed", sketch=sketch).fit(np.eye(300), Y)
-    with pytest.raises(TypeError, match="of one kernel expansion"):
+    with pytest.raises(TypeError, match="with one kernel expansion"):
         InputOutputKernelRegressor(sketch=sketch).fit(X, np.column_stack([Y, Y]))

@@ -240,7 +240,7 @@ def test_estimators_draw_it():
 def test_bad_arguments():
     X, kernel = points(9), GaussianKernel(1.0)
     for given in ({}, {"X": X}, {"kernel": kernel}):
-        with pytest.raises(TypeError, match="`X` and `kernel` must be given"):
+        with pytest.raises(TypeError, match="`X` and `kernel` must be passed"):
             LeverageSketch(4).draw(9, 0, **given)
     with pytest.raises(ValueError, match="`X` must have n = 10 rows"):
         LeverageSketch(4).draw(10, 0, X=X, kernel=kernel)

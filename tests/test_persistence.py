@@ -457,7 +457,7 @@ def test_the_parts_of_a_part_are_compared():
 def test_the_origin_of_a_sketch_is_compared_with_it():
     S = SubsamplingSketch(3).draw(9, 0)
     type(S)(S.matrix, S.origin)
-    with pytest.raises(ValueError, match="`origin` must be that of a sketch with 2"):
+    with pytest.raises(ValueError, match="`origin` must be of a sketch with 2"):
         type(S)(S.matrix[:2], S.origin)
     shares = replace(S.origin, probabilities=np.full(8, 1 / 8))
     with pytest.raises(ValueError, match="`probabilities` must have length 9, got 8"):

@@ -122,9 +122,9 @@ def test_estimators_draw_it(kernel, size):
 
 def test_bad_arguments():
     assert as_recipe("rpcholesky", 7, 50) == RPCholeskySketch(7)
-    with pytest.raises(TypeError, match="must be given to draw a RPCholeskySketch"):
+    with pytest.raises(TypeError, match="must be passed to draw a RPCholeskySketch"):
         RPCholeskySketch(4).draw(9, 0)
-    with pytest.raises(TypeError, match="must be given to draw a RPCholeskySketch"):
+    with pytest.raises(TypeError, match="must be passed to draw a RPCholeskySketch"):
         RPCholeskySketch(4).draw_matrix(9, 0)
     X = np.zeros((9, 2))
     with pytest.raises(ValueError, match=r"`size` must be at most .* 9, got 10"):

@@ -508,7 +508,7 @@ ONES = np.ones((4, 2))
             {"output_sketch": SubsamplingSketch(5)},
             (ONES, ONES),
             ValueError,
-            "`output_size` must be at most the number of rows, 4",
+            "`output_size` must be at most the number of samples, 4",
         ),
         (
             {"output_kernel": "linear", "output_sketch": SubsamplingSketch(2)},
@@ -547,7 +547,7 @@ def test_bad_training_data(data, changes, arguments, error, message):
         ({"candidates": ONES}, ValueError, "`candidates` must have 6 columns"),
         ({"candidates": np.ones((0, 6))}, ValueError, "`candidates` must be a non-em"),
         ({"candidates": [["a"] * 6]}, TypeError, "`candidates` must hold real"),
-        ({"candidate_sets": [np.ones((2, 6))]}, ValueError, "each of 11 rows, got 1"),
+        ({"candidate_sets": [np.ones((2, 6))]}, ValueError, "per sample, 11, got 1"),
         ({"candidate_sets": 3}, TypeError, "`candidate_sets` must be a sequence"),
         (
             {"candidate_sets": [np.ones((2, 6))] * 10 + [np.ones((0, 6))]},
@@ -557,7 +557,7 @@ def test_bad_training_data(data, changes, arguments, error, message):
         (
             {"candidates": np.ones((2, 6)), "candidate_sets": [np.ones((2, 6))] * 11},
             ValueError,
-            "exclude each other",
+            "either `candidates` or",
         ),
     ],
 )

@@ -1,4 +1,4 @@
-"""Sketches: recipes, and the random matrices that they draw."""
+"""Sketches: recipes, and the random matrices drawn from them."""
 
 from __future__ import annotations
 
@@ -45,12 +45,12 @@ __all__ = [
     "as_recipe",
 ]
 
-# Rough time of one random number on one thread.
+# Approximate time of one random number on one thread.
 _SECONDS_PER_ENTRY = 2e-8
 _LAWS = {"rademacher": csr.RADEMACHER, "gaussian": csr.GAUSSIAN}
-# Mean number of nonzeros in a row, as in the experiments of the paper.
+# Mean number of nonzeros per row, as in the experiments of the paper.
 _NONZEROS_PER_ROW = 20
-# Advised by Martinsson and Tropp, 2020, section 9.2.
+# Recommended by Martinsson and Tropp, 2020, section 9.2.
 _NONZEROS = 8
 
 
@@ -65,8 +65,8 @@ class GaussianSketch(SizedRecipe):
 
     Notes
     -----
-    Yang, Pilanci and Wainwright, Ann. Stat. 2017. It uses every column of the Gram
-    matrix, computed tile by tile, and stores its own s n entries.
+    Yang, Pilanci and Wainwright, Ann. Stat. 2017. All columns of the Gram matrix are
+    used, tile by tile, and s n entries are stored.
 
     Examples
     --------
@@ -76,7 +76,7 @@ class GaussianSketch(SizedRecipe):
     """
 
     def draw_matrix(self, n: int, seed: int) -> NDArray:
-        """Return the matrix of a seed: see `SizedRecipe.draw_matrix`."""
+        """Return the matrix for a seed: see `SizedRecipe.draw_matrix`."""
         return _draw_dense(self.size, n, csr.GAUSSIAN, seed)
 
 
@@ -91,8 +91,8 @@ class RademacherSketch(SizedRecipe):
 
     Notes
     -----
-    The p-SR sketch with p = 1. It uses every column of the Gram matrix,
-    computed tile by tile, and stores its own s n entries.
+    Equal to the p-SR sketch with p = 1. All columns of the Gram matrix are used, tile
+    by tile, and s n entries are stored.
 
     Examples
     --------
@@ -102,7 +102,7 @@ class RademacherSketch(SizedRecipe):
     """
 
     def draw_matrix(self, n: int, seed: int) -> NDArray:
-        """Return the matrix of a seed: see `SizedRecipe.draw_matrix`."""
+        """Return the matrix for a seed: see `SizedRecipe.draw_matrix`."""
         return _draw_dense(self.size, n, csr.RADEMACHER, seed)
 
 
@@ -121,24 +121,24 @@ class PSparsifiedSketch(SizedRecipe):
     .. math:: S_{ij} = \frac{1}{\sqrt{s p}} B_{ij} R_{ij}
 
     with independent B ~ Bernoulli(p) and R Rademacher (p-SR) or standard normal (p-SG);
-    :math:`E[S^T S] = I`. Only the s' columns with a nonzero matter:
-    :math:`S = S_{SG} S_{SS}`, a small dense-like sketch after a sub-sampling one.
+    :math:`E[S^T S] = I`. Only s' columns have a nonzero: :math:`S = S_{SG} S_{SS}`, a
+    small dense sketch after a subsampling sketch.
 
     Parameters
     ----------
     size : int
         Number of rows s of the sketch.
     density : float in (0, 1] or None, default=None
-        Probability p of a nonzero. None: min(1, 20/n), about 20 nonzeros in each row,
-        so that s' is about 20 s at most.
+        Probability p of a nonzero. None: min(1, 20/n), about 20 nonzeros per row, so
+        that s' is about 20 s at most.
     law : {"rademacher", "gaussian"}, default="rademacher"
-        Law of the nonzeros.
+        Distribution of the nonzeros.
 
     Notes
     -----
     El Ahmad, Laforgue and d'Alche-Buc, "Fast Kernel Methods for Generic Lipschitz
     Losses via p-Sparsified Sketches", TMLR 2023, section 3. The matrix is written
-    directly in CSR form in O(s + nnz) time and memory, whatever n is.
+    directly in CSR form in O(s + nnz) time and memory, independent of n.
 
     Examples
     --------
@@ -156,7 +156,7 @@ class PSparsifiedSketch(SizedRecipe):
     )
 
     def draw_matrix(self, n: int, seed: int) -> sp.csr_array:
-        """Return the matrix of a seed: see `SizedRecipe.draw_matrix`."""
+        """Return the matrix for a seed: see `SizedRecipe.draw_matrix`."""
         p = min(1.0, _NONZEROS_PER_ROW / n) if self.density is None else self.density
         log_absent = math.log1p(-p) if p < 1 else -math.inf
         pointers = np.zeros(self.size + 1, dtype=np.int64)
@@ -172,7 +172,7 @@ class PSparsifiedSketch(SizedRecipe):
 
 @dataclass(frozen=True)
 class CountSketch(SizedRecipe):
-    r"""CountSketch: one entry :math:`\pm 1` in each column, in a random row.
+    r"""CountSketch: one entry :math:`\pm 1` per column, in a random row.
 
     Rows and signs are independent and uniform; :math:`E[S^T S] = I`.
 
@@ -184,9 +184,9 @@ class CountSketch(SizedRecipe):
     Notes
     -----
     Clarkson and Woodruff, "Low-rank approximation and regression in input sparsity
-    time", J. ACM 2017. It uses every column of the Gram matrix, computed tile by tile,
-    and costs hardly more than these kernel values. Its rows are dependent, so it cannot
-    grow.
+    time", J. ACM 2017. All columns of the Gram matrix are used, tile by tile, at little
+    more than the cost of the kernel values. The rows are dependent, so the sketch
+    cannot grow.
 
     Examples
     --------
@@ -199,33 +199,33 @@ class CountSketch(SizedRecipe):
     grows = False
 
     def draw_matrix(self, n: int, seed: int) -> sp.csr_array:
-        """Return the matrix of a seed: see `SizedRecipe.draw_matrix`."""
+        """Return the matrix for a seed: see `SizedRecipe.draw_matrix`."""
         return _draw_columns(self.size, n, 1, seed)
 
 
 @dataclass(frozen=True)
 class SparseJLSketch(SizedRecipe):
-    r"""Sparse Johnson-Lindenstrauss sketch: c entries in each column.
+    r"""Sparse Johnson-Lindenstrauss sketch: c nonzeros per column.
 
-    The entries are :math:`\pm 1/\sqrt{c}` with independent signs, in c distinct rows,
-    any c of them equally likely; :math:`E[S^T S] = I`.
+    The entries are :math:`\pm 1/\sqrt{c}` with independent signs, in c distinct rows
+    drawn uniformly; :math:`E[S^T S] = I`.
 
     Parameters
     ----------
     size : int
         Number of rows s of the sketch.
     nonzeros : int or None, default=None
-        Number c of nonzeros in each column, at most s. None: min(8, s). 1 gives the
-        `CountSketch`, s the `RademacherSketch`.
+        Number c of nonzeros per column, at most s. None: min(8, s). 1 gives
+        `CountSketch`, s gives `RademacherSketch`.
 
     Notes
     -----
     Kane and Nelson, "Sparser Johnson-Lindenstrauss transforms", J. ACM 2014, the graph
     construction. To preserve lengths up to a factor 1 + e with probability 1 - d, s of
-    the order of log(1/d) / e^2 and c of the order of e s suffice; in practice a
-    constant c does, and 8 is advised by Martinsson and Tropp, "Randomized numerical
-    linear algebra", Acta Numerica 2020, section 9.2. It uses every column of the Gram
-    matrix, computed tile by tile. Its rows are dependent, so it cannot grow.
+    order log(1/d) / e^2 and c of order e s suffice. In practice a constant c suffices;
+    8 is recommended by Martinsson and Tropp, "Randomized numerical linear algebra",
+    Acta Numerica 2020, section 9.2. All columns of the Gram matrix are used, tile by
+    tile. The rows are dependent, so the sketch cannot grow.
 
     Examples
     --------
@@ -245,7 +245,7 @@ class SparseJLSketch(SizedRecipe):
             validation.check_integer("nonzeros", self.nonzeros, high=self.size)
 
     def draw_matrix(self, n: int, seed: int) -> sp.csr_array:
-        """Return the matrix of a seed: see `SizedRecipe.draw_matrix`."""
+        """Return the matrix for a seed: see `SizedRecipe.draw_matrix`."""
         c = min(_NONZEROS, self.size) if self.nonzeros is None else self.nonzeros
         return _draw_columns(self.size, n, c, seed)
 
@@ -261,7 +261,7 @@ def _draw_columns(size: int, n: int, c: int, seed: int) -> sp.csr_array:
 
 @dataclass(frozen=True)
 class SubsamplingSketch(SizedRecipe):
-    r"""Uniform sub-sampling (Nystrom): s rows of :math:`\sqrt{n/s}\, I`.
+    r"""Uniform subsampling (Nystrom): s rows of :math:`\sqrt{n/s}\, I`.
 
     Parameters
     ----------
@@ -273,7 +273,7 @@ class SubsamplingSketch(SizedRecipe):
     Notes
     -----
     Yang, Pilanci and Wainwright, Ann. Stat. 2017, section 2.2. The fitted model is the
-    Nystrom approximation with s uniform landmarks.
+    Nystrom approximation with s uniformly drawn landmarks.
 
     Examples
     --------
@@ -287,7 +287,7 @@ class SubsamplingSketch(SizedRecipe):
     _rules = fields.rules(replace=fields.choice(False, True))
 
     def draw_matrix(self, n: int, seed: int) -> sp.csr_array:
-        """Return the matrix of a seed: see `SizedRecipe.draw_matrix`."""
+        """Return the matrix for a seed: see `SizedRecipe.draw_matrix`."""
         if self.replace:
             chosen = _sketch.integers(seed, self.size, 1, n)[:, 0]
         else:
@@ -298,9 +298,9 @@ class SubsamplingSketch(SizedRecipe):
 
 @dataclass(frozen=True)
 class IdentitySketch(SketchRecipe):
-    """No sketch: S = I, the exact kernel machine.
+    """Identity sketch, S = I: the exact kernel method.
 
-    Memory and time of a fit grow as n^2 and n^3.
+    Memory and time of a fit grow like n^2 and n^3.
 
     Examples
     --------
@@ -312,22 +312,22 @@ class IdentitySketch(SketchRecipe):
     def draw(
         self, n: int, rng: Any = None, *, X: Any = None, kernel: Any = None
     ) -> IdentityMatrix:
-        """Draw the sketch of n rows of data: see `SketchRecipe.draw`."""
+        """Draw the sketch of n samples: see `SketchRecipe.draw`."""
         n = validation.check_integer("n", n)
         return IdentityMatrix(rows_of_identity(np.arange(n), np.ones(n), n))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class LandmarkSketch(SketchRecipe):
-    """Landmarks of one's own, which need not be training rows.
+    """Landmarks given by the user, which need not be training samples.
 
-    For estimators that are one kernel expansion, and `SketchedFeatures`. The points are
-    prepared as the rows of X are: preprocessing and length scales are those of X.
+    For estimators with a single kernel expansion, and for `SketchedFeatures`. The
+    points are transformed like X, with its preprocessing and length scales.
 
     Parameters
     ----------
     points : array, data frame of numbers or sparse matrix of shape (m, q)
-        Distinct landmarks, in the columns of X. Sparse ones go with sparse X.
+        Distinct landmarks, with the columns of X. Sparse points require sparse X.
 
     Examples
     --------
@@ -357,11 +357,11 @@ class LandmarkSketch(SketchRecipe):
 
     @property
     def size(self) -> int:
-        """The number of landmarks."""
+        """Number of landmarks."""
         return self.points.shape[0]
 
     def points_for(self, X: Any, n_features: int) -> Any:
-        """Return the points in the type of the rows X, which have so many features."""
+        """Return the checked points in the dtype and form of X."""
         if self.points.shape[1] != n_features:
             raise ValueError(
                 f"`points` must have {n_features} columns as `X`, got "
@@ -376,10 +376,10 @@ class LandmarkSketch(SketchRecipe):
     def draw(
         self, n: int, rng: Any = None, *, X: Any = None, kernel: Any = None
     ) -> Sketch:
-        """Raise an error: landmarks that are no rows are no matrix of n columns."""
+        """Raise an error: these landmarks define no matrix of n columns."""
         raise TypeError(
-            "`sketch` must be a sketch of the training rows here, got a "
-            "LandmarkSketch, which goes with estimators of one kernel expansion and "
+            "`sketch` must be a sketch of the training samples here, got a "
+            "LandmarkSketch, which is for estimators with one kernel expansion and "
             "SketchedFeatures: pass 'subsampling' instead"
         )
 
@@ -405,20 +405,20 @@ class IdentityMatrix(Sketch):
 
 @dataclass(frozen=True)
 class AccumulationSketch(SizedRecipe):
-    r"""Accumulation of m sub-sampling sketches with random signs.
+    r"""Accumulation of m subsampling sketches with random signs.
 
     .. math:: S_{i \cdot} = \sqrt{\frac{n}{s m}} \sum_{t=1}^m r_{it}\, e_{j_{it}}^\top
 
-    with independent signs r and columns j uniform among the n, so that
-    :math:`E[S^T S] = I`. Values at the same entry are summed.
+    with independent signs r and uniform columns j, so that :math:`E[S^T S] = I`. Values
+    at the same entry are added.
 
     Parameters
     ----------
     size : int
         Number of rows s of the sketch.
     m : int, default=30
-        Number of sub-sampling sketches: at most m nonzeros in each row. m = 1 is
-        sub-sampling with replacement, a large m is close to a Gaussian sketch.
+        Number of subsampling sketches: at most m nonzeros per row. m = 1 is subsampling
+        with replacement; a large m is close to a Gaussian sketch.
 
     Notes
     -----
@@ -440,7 +440,7 @@ class AccumulationSketch(SizedRecipe):
     _rules = fields.rules(m=fields.count)
 
     def draw_matrix(self, n: int, seed: int) -> sp.csr_array:
-        """Return the matrix of a seed: see `SizedRecipe.draw_matrix`."""
+        """Return the matrix for a seed: see `SizedRecipe.draw_matrix`."""
         shape = (self.size, self.m)
         columns = _sketch.integers(seed, *shape, n).ravel()
         values = _sketch.signs(seed, *shape).ravel().astype(np.float64)
@@ -470,9 +470,9 @@ _BY_NAME: dict[str, type[SketchRecipe]] = {
 def as_recipe(
     sketch: Any, size: int | None, n: int, *, prefix: str = ""
 ) -> SketchRecipe:
-    """Return the recipe of a sketch of n rows from an object, or a name and a size.
+    """Return the recipe of a sketch of n samples from an object, or a name and a size.
 
-    `prefix` is that of the two argument names in error messages, such as ``"output_"``.
+    `prefix` is prepended to both argument names in error messages: ``"output_"``.
     """
     family = _BY_NAME.get(sketch) if isinstance(sketch, str) else None
     if family is not None and issubclass(family, SizedRecipe):

@@ -1,7 +1,7 @@
-"""Drawn sketches, and recipes: parameters from which they are drawn for any n.
+"""Drawn sketches, and recipes: parameters from which a sketch of any n is drawn.
 
-A sketch has products, grows, and knows the parts that a model file stores. A row of
-random numbers depends on the seed and its own number only.
+A sketch defines products, growth, and the parts stored in a model file. The random
+numbers of a row depend only on the seed and the row number.
 """
 
 from __future__ import annotations
@@ -20,25 +20,25 @@ from nbsketch._jit.csr import fill_signs, fill_uniforms
 from nbsketch._report import validation
 from nbsketch._report.fields import Checked, count, register, rules
 
-# With fewer nonzeros per column than this, sorting beats marking every column.
+# With fewer nonzeros per column than this, sorting is faster than marking columns.
 _SORT_BELOW = 1 / 64
-# S S^T of at most this many rows is decomposed.
+# S S^T is decomposed up to this number of rows.
 _FEW_ROWS = 48
 # Dimension of the Krylov space.
 _STEPS = 40
-# From a random start the largest Ritz value is below 1 / _MARGIN of the largest
-# eigenvalue with a probability of 1e-8 (Kuczynski and Wozniakowski, 1992, Theorem 4.1).
+# From a random start, the largest Ritz value is below 1 / _MARGIN of the largest
+# eigenvalue with probability 1e-8 (Kuczynski and Wozniakowski, 1992, Theorem 4.1).
 _MARGIN = 1.1
 
 
 @register
 @dataclass(frozen=True, eq=False)
 class Origin:
-    """The recipe and the seed of a sketch, from which further rows can be drawn."""
+    """Recipe and seed of a sketch, from which more rows can be drawn."""
 
     recipe: Any  # a SizedRecipe
     seed: int
-    # Probabilities of the columns, shape (n,), if they are not equal.
+    # Probabilities of the columns, shape (n,). None: equal.
     probabilities: NDArray | None = None
 
     def __post_init__(self) -> None:
@@ -50,7 +50,7 @@ class Origin:
                 "probabilities", self.probabilities, "f", 1
             )
             if not (shares >= 0).all() or not np.isfinite(shares).all():
-                raise ValueError("`probabilities` must be finite, from zero on")
+                raise ValueError("`probabilities` must be finite and nonnegative")
 
 
 @register
@@ -99,7 +99,7 @@ class Sketch:
 
     @staticmethod
     def _checked(matrix: Any) -> Any:
-        """Return the matrix in the form in which it is stored."""
+        """Return the matrix in its storage format."""
         if not sp.issparse(matrix):
             raise TypeError(f"`matrix` must be a sparse matrix, got {matrix!r:.60}")
         validation.check_array_of("matrix", matrix.data, "fiub")
@@ -147,11 +147,12 @@ class Sketch:
         return self.origin is not None and self.origin.recipe.grows
 
     def extend(self, rows: int) -> Sketch:
-        r"""Return the sketch with further rows, rescaled so that E[S^T S] = I.
+        r"""Return the sketch with more rows, rescaled so that E[S^T S] = I.
 
         It equals the sketch that the recipe of the larger size draws from the same
-        seed. Its first s rows are :math:`\sqrt{s / (s + \text{rows})}` times those of
-        this sketch, so products with them can be reused; `tail` gives the new rows.
+        seed. Its first s rows are :math:`\sqrt{s / (s + \text{rows})}` times the rows
+        of this sketch, so products with them can be reused; `tail` returns the new
+        rows.
 
         Parameters
         ----------
@@ -161,9 +162,9 @@ class Sketch:
         Raises
         ------
         TypeError
-            If the sketch cannot grow: CountSketch and sparse JL sketches, whose rows
-            are dependent, the identity, a tail of a sketch, and a matrix that was not
-            drawn by a `SizedRecipe`.
+            If the sketch cannot grow: CountSketch and sparse JL sketches (dependent
+            rows), the identity, a tail of a sketch, or a matrix not drawn by a
+            `SizedRecipe`.
 
         Examples
         --------
@@ -199,8 +200,8 @@ class Sketch:
     def squared_norm(self) -> float:
         """Return an upper bound of the largest eigenvalue of S S^T.
 
-        It is exact if no column has two nonzeros, as in sub-sampling; otherwise it is
-        found by the Lanczos method and enlarged by a tenth.
+        Exact if no column has two nonzeros, as in subsampling; otherwise a Lanczos
+        estimate increased by a tenth.
         """
         weights = self.weights
         s = self.shape[0]
@@ -312,13 +313,13 @@ class Transpose:
 
 
 def check_origin(origin: Any, shape: tuple[int, int]) -> Origin | None:
-    """Return the origin of a sketch of some shape, or None."""
+    """Return the origin of a sketch of this shape, or None, after checking it."""
     if origin is None:
         return None
     q = getattr(origin, "probabilities", None)
     if not isinstance(origin, Origin) or origin.recipe.size != shape[0]:
         raise ValueError(
-            f"`origin` must be that of a sketch with {shape[0]} rows, got {origin!r}"
+            f"`origin` must be of a sketch with {shape[0]} rows, got {origin!r}"
         )
     if q is not None and len(q) != shape[1]:
         raise ValueError(f"`probabilities` must have length {shape[1]}, got {len(q)}")
@@ -326,7 +327,7 @@ def check_origin(origin: Any, shape: tuple[int, int]) -> Origin | None:
 
 
 def as_sketch(drawn: Any, n: int, origin: Origin) -> Sketch:
-    """Return what a recipe has drawn as a sketch of n columns that knows its origin."""
+    """Return a drawn matrix as a sketch of n columns with its origin."""
     expected = (origin.recipe.size, n)
     if np.shape(drawn) != expected:
         raise ValueError(
@@ -343,27 +344,27 @@ def _stored(matrix: Any) -> Sketch:
 
 
 class SketchRecipe(Checked, ABC):
-    """A law of random sketches, independent of n: a small frozen dataclass.
+    """A distribution of random sketches, independent of n: a small frozen dataclass.
 
-    Subclass it for a sketch that fixes its number of rows itself or looks at the data,
-    and `SizedRecipe` for one with a number of rows s.
+    Subclass it for a sketch that determines its number of rows or depends on the data;
+    subclass `SizedRecipe` for a sketch with s rows.
     """
 
     @abstractmethod
     def draw(
         self, n: int, rng: Any = None, *, X: Any = None, kernel: Any = None
     ) -> Sketch:
-        """Draw the sketch of n rows of data.
+        """Draw the sketch of n samples.
 
         Parameters
         ----------
         n : int
-            Number of columns of the sketch, the rows of the data.
+            Number of columns of the sketch, equal to the number of samples.
         rng : None, int or numpy.random.Generator, default=None
             Source of randomness; the same seed gives the same sketch.
         X, kernel : optional
-            The data, of n rows, and the kernel with its parameters set. Used by recipes
-            that depend on the data, ignored by all others.
+            The n samples, and the kernel with its parameters set. Used only by recipes
+            that depend on the data.
 
         Returns
         -------
@@ -376,8 +377,8 @@ class SketchRecipe(Checked, ABC):
 class SizedRecipe(SketchRecipe):
     r"""A recipe with a number of rows s, whose sketches can grow.
 
-    A subclass is a frozen dataclass that implements `draw_matrix`. Its sketches have
-    `Sketch.extend`, and ``size="auto"`` of the estimators doubles them.
+    A subclass is a frozen dataclass that implements `draw_matrix`. Its sketches then
+    have `Sketch.extend`, and ``size="auto"`` of the estimators doubles them.
 
     Parameters
     ----------
@@ -387,15 +388,15 @@ class SizedRecipe(SketchRecipe):
     Attributes
     ----------
     grows : bool
-        Class variable, default True. True promises that, for the same seed, the first
-        s rows of a larger matrix, :math:`s + t` rows, are :math:`\sqrt{s / (s + t)}`
-        times the rows of the smaller one: row i is drawn from its own stream, and
-        only its scale depends on the size. Set it to False if rows depend on each
-        other; ``size="auto"`` then draws each size anew.
+        Class variable, default True. True requires that, for the same seed, the first s
+        rows of a larger matrix with :math:`s + t` rows are :math:`\sqrt{s / (s + t)}`
+        times the rows of the smaller matrix: row i is drawn from its own stream, and
+        only the scale depends on the size. Set it to False if rows depend on each
+        other; ``size="auto"`` then redraws each size.
 
     Examples
     --------
-    Rows that are differences of two random rows of the data:
+    Rows that are differences of two random samples:
 
     >>> from dataclasses import dataclass
     >>> import numpy as np
@@ -413,8 +414,8 @@ class SizedRecipe(SketchRecipe):
     >>> S = PairSketch(size=3).draw(100, rng=0)
     >>> larger = S.extend(2)
     >>> old, new = S.to_csr().toarray(), larger.to_csr().toarray()
-    >>> bool(np.allclose(new[:3], np.sqrt(3 / 5) * old))
-    True
+    >>> (new[:3][old != 0] / old[old != 0]).round(3).tolist()  # sqrt(3 / 5)
+    [0.775, 0.775, 0.775, 0.775, 0.775, 0.775]
     """
 
     size: int
@@ -425,13 +426,13 @@ class SizedRecipe(SketchRecipe):
     def draw(
         self, n: int, rng: Any = None, *, X: Any = None, kernel: Any = None
     ) -> Sketch:
-        """Draw the sketch of n rows of data: see `SketchRecipe.draw`."""
+        """Draw the sketch of n samples: see `SketchRecipe.draw`."""
         n = self._check_rows(n)
         return self._draw(n, Origin(self, draw_seed(rng)))
 
     @abstractmethod
     def draw_matrix(self, n: int, seed: int) -> Any:
-        """Return the matrix of n columns that belongs to a seed.
+        """Return the matrix of n columns for a seed.
 
         Parameters
         ----------
@@ -447,7 +448,7 @@ class SizedRecipe(SketchRecipe):
         """
 
     def _draw(self, n: int, origin: Origin) -> Sketch:
-        """Return the sketch of n columns that belongs to an origin."""
+        """Return the sketch of n columns for an origin."""
         return as_sketch(self.draw_matrix(n, origin.seed), n, origin)
 
     def _check_rows(self, n: int) -> int:
@@ -456,10 +457,10 @@ class SizedRecipe(SketchRecipe):
         return n
 
     def check_size(self, n: int, name: str = "size") -> None:
-        """Raise an error if the sketch has more rows than the n rows of the data."""
+        """Raise an error if the sketch has more rows than there are samples."""
         if self.size > n:
             raise ValueError(
-                f"`{name}` must be at most the number of rows, {n}, got {self.size}"
+                f"`{name}` must be at most the number of samples, {n}, got {self.size}"
             )
 
 
@@ -470,7 +471,7 @@ def rows_of_identity(chosen: NDArray, scales: NDArray, n: int) -> sp.csr_array:
 
 
 def draw_seed(rng: Any) -> int:
-    """Return the seed of the streams of a sketch."""
+    """Return the seed of the random streams of a sketch."""
     return int(validation.random_generator(rng).integers(2**64, dtype=np.uint64))
 
 
@@ -495,10 +496,10 @@ def integers(seed: int, rows: int, columns: int, n: int) -> NDArray:
 
 
 def start_of_permutation(seed: int, size: int, n: int) -> NDArray:
-    """Return the first `size` places of a random permutation of 0, ..., n - 1.
+    """Return the first `size` entries of a random permutation of 0, ..., n - 1.
 
-    They are the same however many follow. The shuffle of Fisher and Yates, which keeps
-    only what it has moved: time and memory of the order of `size`.
+    They do not depend on `size`. Fisher-Yates shuffle that stores only moved entries:
+    time and memory are of order `size`.
     """
     places = np.arange(size)
     left = n - places

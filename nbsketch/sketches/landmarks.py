@@ -1,4 +1,4 @@
-"""Sketches that look at the data: landmarks by leverage scores, or by their pivots."""
+"""Sketches that depend on the data: leverage scores and pivoted Cholesky."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from nbsketch.solvers._linear.cholesky import partial_cholesky
 
 # Effective dimension at the default level, as a share of the size.
 _DIMENSION_PER_ROW = 0.25
-# Bytes of the factor of which pivots are chosen, while no memory limit is set.
+# Maximum bytes of the factor for choosing pivots if no memory limit is set.
 _FACTOR_BYTES = 1e9
 
 
@@ -38,9 +38,9 @@ class DataSketch(SizedRecipe):
     def draw(
         self, n: int, rng: Any = None, *, X: Any = None, kernel: Any = None
     ) -> Sketch:
-        """Draw the sketch of n rows of data: see `SketchRecipe.draw`.
+        """Draw the sketch of n samples: see `SketchRecipe.draw`.
 
-        The data `X` and the `kernel`, with its parameters set, are needed.
+        `X` and `kernel`, with its parameters set, are required.
         """
         n = self._check_rows(n)
         if X is None or kernel is None:
@@ -54,7 +54,7 @@ class DataSketch(SizedRecipe):
     def _draw_from(
         self, n: int, rng: np.random.Generator, X: Any, kernel: Any
     ) -> Sketch:
-        """Return the sketch of these rows."""
+        """Return the sketch of these samples."""
 
     def draw_matrix(self, n: int, seed: int) -> Any:
         """Raise an error: a seed is not enough without data."""
@@ -63,31 +63,30 @@ class DataSketch(SizedRecipe):
     @property
     def _no_data(self) -> str:
         return (
-            f"`X` and `kernel` must be given to draw a {type(self).__name__}: "
+            f"`X` and `kernel` must be passed to draw a {type(self).__name__}: "
             "draw(n, rng, X=X, kernel=kernel)"
         )
 
 
 @dataclass(frozen=True)
 class LeverageSketch(DataSketch):
-    r"""Sub-sampling by ridge leverage scores (ALS Nystrom).
+    r"""Subsampling by ridge leverage scores (ALS Nystrom).
 
-    Row i of the sketch is :math:`e_j^\top / \sqrt{s q_j}`, where the column j is drawn,
-    with replacement, with probability
+    Row i of the sketch is :math:`e_j^\top / \sqrt{s q_j}`. The column j is drawn with
+    replacement, with probability
 
     .. math:: q_j = \frac{\ell_j}{\sum_k \ell_k}, \qquad
         \ell_j = \bigl[K (K + n \alpha I)^{-1}\bigr]_{jj},
 
-    so that :math:`E[S^T S] = I`. Isolated rows of the data are drawn more often than by
-    uniform sub-sampling.
+    so that :math:`E[S^T S] = I`. Isolated samples are drawn more often than by uniform
+    subsampling.
 
     Parameters
     ----------
     size : int
         Number of rows s of the sketch.
     alpha : float or None, default=None
-        Level of the scores. None: the level at which the effective dimension of the
-        kernel on the data is about s / 4.
+        Level of the scores. None: the level with an effective dimension of about s / 4.
     method : {"auto", "exact", "recursive"}, default="auto"
         Algorithm for the scores: see `nbsketch.leverage.ridge_leverage_scores`.
 
@@ -128,7 +127,7 @@ class LeverageSketch(DataSketch):
         scores = ridge_leverage_scores(
             X, kernel, alpha, method=self.method, random_state=rng
         )
-        total = scores.sum()  # zero for a kernel that is zero on the data
+        total = scores.sum()  # zero if the kernel is zero on the data
         return scores / total if total > 0 else np.full(len(scores), 1 / len(scores))
 
     def _draw(self, n: int, origin: Origin) -> Sketch:
@@ -144,13 +143,13 @@ class LeverageSketch(DataSketch):
 class RPCholeskySketch(DataSketch):
     r"""Landmarks by randomly pivoted Cholesky: s rows of :math:`\sqrt{n/s}\, I`.
 
-    Landmarks are drawn one after the other, with probabilities in proportion to what
-    those before leave of the diagonal of K,
+    Landmarks are drawn sequentially, with probabilities proportional to the diagonal of
+    K that the previous landmarks J do not explain,
 
     .. math:: k(x, x) - k_J(x)^\top K_{JJ}^{-1} k_J(x) .
 
-    Far fewer landmarks than uniform ones, or than a p-sparsified sketch combines, span
-    rows that are outlying or clustered unequally, so that predictions take less time.
+    To span data with outliers or clusters of unequal size, it needs far fewer landmarks
+    than uniform subsampling or a p-sparsified sketch, so predictions are faster.
 
     Parameters
     ----------
@@ -162,11 +161,12 @@ class RPCholeskySketch(DataSketch):
     Chen, Epperly, Tropp and Webber, "Randomly pivoted Cholesky: practical approximation
     of a kernel matrix with few entry evaluations", 2022, Algorithm 2.1, in blocks of
     proposals: Epperly, Tropp and Webber, "Embrace rejection: kernel matrix
-    approximation by accelerated randomly pivoted Cholesky", 2024. It takes
-    :math:`n s` kernel values, :math:`n s^2` operations and, while it is drawn, 8 n s
-    bytes: if these exceed the memory limit (1e9 without one), landmarks are drawn from
-    as many random rows as fit. Rows that add nothing to the span are drawn uniformly
-    at the end. Unlike other sketches, :math:`E[S^T S]` is not the identity.
+    approximation by accelerated randomly pivoted Cholesky", 2024. It takes :math:`n s`
+    kernel values, :math:`n s^2` operations and 8 n s bytes of temporary memory. If this
+    exceeds the memory limit (1e9 bytes by default), landmarks are drawn from the
+    largest random subset that fits. When no sample adds to the span, the remaining
+    landmarks are drawn uniformly. Unlike for other sketches, :math:`E[S^T S]` is not
+    the identity.
 
     Examples
     --------
@@ -193,7 +193,7 @@ class RPCholeskySketch(DataSketch):
     ) -> NDArray:
         count = self._count(n)
         rows = np.arange(n) if count == n else rng.choice(n, count, replace=False)
-        # In single precision rounding would choose other landmarks.
+        # In single precision, rounding would change the landmarks.
         double = np.float64
         taken = _taken(X, rows, kernel)
         K = SymmetricGram(as_kernel(kernel).resolve(X, rng), taken, dtype=double)
@@ -202,14 +202,14 @@ class RPCholeskySketch(DataSketch):
         return rows[np.concatenate([pivots, rng.permutation(others)])[: self.size]]
 
     def _count(self, n: int) -> int:
-        """Return of how many of n rows the factor fits into memory."""
+        """Return the number of samples whose factor fits into memory."""
         while n > self.size and not fits(8.0 * n * self.size, unasked=_FACTOR_BYTES):
             n = max(self.size, n // 2)
         return n
 
 
 def _taken(X: Any, rows: NDArray, kernel: Any) -> Any:
-    """Return some rows; of a matrix of kernel values, with their columns."""
+    """Return a subset of samples; for a kernel matrix, also of its columns."""
     if len(rows) == X.shape[0]:
         return X
     return X[rows][:, rows] if isinstance(kernel, PrecomputedKernel) else X[rows]

@@ -20,24 +20,24 @@ from nbsketch._report.fields import choice, register, rules
 from nbsketch.sketches import _sketch
 from nbsketch.sketches._sketch import Origin, SizedRecipe, Sketch, check_origin
 
-# Length of the Hadamard transforms that are done in cache.
+# Length of Hadamard transforms that fit into the cache.
 _BLOCK = 256
 _LEAST = 4
-# Other transforms that are done at a time: enough for their vectors, few for the cache.
+# Number of transforms at a time: enough for vectorization, few enough for the cache.
 _BATCH = 8
-# Entries of the transform that are computed at a time.
+# Number of entries of the transform computed at a time.
 _ENTRIES = 1 << 20
 
 
 class Transform(ABC):
-    """Scaled rows of an orthonormal matrix with signs of columns, S = c H[rows] D.
+    """Scaled rows of an orthonormal matrix with column signs, S = c H[rows] D.
 
     Attributes
     ----------
     signs : ndarray of shape (n,)
         The diagonal of D.
     rows : ndarray of shape (s,)
-        Rows of H, of which the first n columns matter.
+        Selected rows of H, of which the first n columns are used.
     scale : float
         The factor c.
     """
@@ -55,7 +55,7 @@ class Transform(ABC):
 
     @staticmethod
     def least_step(n: int) -> int:
-        """Return the number at multiples of which tiles of columns start."""
+        """Return the step of the positions where tiles of columns may start."""
         return n
 
     def add(self, first: int, tile: NDArray, out: NDArray) -> None:
@@ -87,13 +87,13 @@ class Hadamard(Transform):
 
     @staticmethod
     def least_step(n: int) -> int:
-        """Return the length of the transforms that are done in cache."""
+        """Return the length of the transforms that fit into the cache."""
         return min(_BLOCK, max(_LEAST, Hadamard.order(n)))
 
     def add(self, first: int, tile: NDArray, out: NDArray) -> None:
         """Add some outputs, block by block: see `Transform.add`."""
         signs = self.signs[first : first + len(tile)].astype(tile.dtype)
-        missing = -len(tile) % self.step  # of the last block
+        missing = -len(tile) % self.step  # in the last block
         if missing:
             tile = np.pad(tile, ((0, missing), (0, 0)))
             signs = np.pad(signs, (0, missing))
@@ -118,7 +118,7 @@ class Cosine(Transform):
     def entries(self, part: slice = slice(None)) -> NDArray:
         """Return H[rows[part], :n] by its formula."""
         rows = self.rows[part]
-        # Whole periods are taken off among the integers, without rounding.
+        # Subtract whole periods as integers, without rounding.
         turns = rows[:, None] * (2 * np.arange(self.n) + 1) % (4 * self.n)
         values = np.cos(turns * (math.pi / (2 * self.n))) * math.sqrt(2 / self.n)
         values[rows == 0] = 1 / math.sqrt(self.n)
@@ -126,13 +126,13 @@ class Cosine(Transform):
 
 
 class Fourier(Transform):
-    """The real Fourier transform: the constant, then cosines and sines in turn."""
+    """The real Fourier transform: the constant, then alternating cosines and sines."""
 
     def _outputs(self, columns: NDArray) -> NDArray:
         rows = self.rows
         factors = (self.scale * self._factors(rows)).astype(columns.dtype)
         spectrum = scipy.fft.rfft(columns, axis=1, norm="ortho")
-        numbers = spectrum.view(columns.dtype)  # real and imaginary parts in turn
+        numbers = spectrum.view(columns.dtype)  # real and imaginary parts alternate
         return factors * numbers[:, rows + (rows > 0)]  # the constant has no imaginary
 
     def _factors(self, rows: NDArray) -> NDArray:
@@ -164,24 +164,24 @@ class SRHTSketch(SizedRecipe):
 
     .. math:: S = \sqrt{\frac{N}{s}}\, P H D
 
-    with H orthonormal of order N, P s of its rows drawn without replacement, D random
-    signs; :math:`E[S^T S] = I`.
+    with H orthonormal of order N, s rows P drawn without replacement, and random signs
+    D; :math:`E[S^T S] = I`.
 
     Parameters
     ----------
     size : int
         Number of rows s of the sketch.
     transform : {"hadamard", "dct", "fourier"}, default="hadamard"
-        H: Walsh-Hadamard of the next power of two N, with the rows of the data padded
-        by zeros; the discrete cosine transform (of the second kind) or the real Fourier
-        transform, both with N = n.
+        H: Walsh-Hadamard transform with N the next power of two (data padded with
+        zeros), discrete cosine transform of the second kind, or real Fourier transform;
+        the latter two with N = n.
 
     Notes
     -----
     Tropp, "Improved analysis of the subsampled randomized Hadamard transform", 2011;
-    Yang, Pilanci and Wainwright, Ann. Stat. 2017, section 2.2, "ROS sketches". It uses
-    every column of the Gram matrix, transformed tile by tile, and stores n signs and s
-    row indices. The Hadamard transform is the fastest.
+    Yang, Pilanci and Wainwright, Ann. Stat. 2017, section 2.2, "ROS sketches". All
+    columns of the Gram matrix are used, tile by tile; n signs and s row indices are
+    stored. The Hadamard transform is the fastest.
 
     Examples
     --------
@@ -195,7 +195,7 @@ class SRHTSketch(SizedRecipe):
     _rules = rules(transform=choice(*_TRANSFORMS))
 
     def draw_matrix(self, n: int, seed: int) -> TransformSketch:
-        """Return the sketch of a seed: see `SizedRecipe.draw_matrix`."""
+        """Return the sketch for a seed: see `SizedRecipe.draw_matrix`."""
         order = _TRANSFORMS[self.transform].order(n)
         rows = _sketch.start_of_permutation(seed, self.size, order)
         scale = math.sqrt(order / self.size)
@@ -205,7 +205,7 @@ class SRHTSketch(SizedRecipe):
 
 @register
 class TransformSketch(Sketch):
-    """A drawn `SRHTSketch`: scaled rows of an orthonormal transform, times signs.
+    """A drawn `SRHTSketch`: scaled rows of an orthonormal transform times signs.
 
     Parameters
     ----------
@@ -216,7 +216,7 @@ class TransformSketch(Sketch):
     rows : ndarray of shape (s,)
         Rows of the transform.
     scale : float
-        Factor.
+        Factor c.
     origin : optional
         Recipe and seed, as in `Sketch`.
     """
@@ -257,15 +257,15 @@ class TransformSketch(Sketch):
 
     @property
     def step(self) -> int:
-        """Tiles of columns start at multiples of this number."""
+        """Tiles of columns must start at multiples of this number."""
         return self._fast.step
 
     def add_block(self, first: int, tile: NDArray, out: NDArray) -> None:
-        """Add S[:, first : first + len(tile)] @ tile to `out`, in its type."""
+        """Add S[:, first : first + len(tile)] @ tile to `out`, in its dtype."""
         self._fast.add(first, np.ascontiguousarray(tile), out)
 
     def squared_norm(self) -> float:
-        """Return an upper bound of the largest eigenvalue of S S^T: rows are of H."""
+        """Return the largest eigenvalue of S S^T, whose rows are orthogonal."""
         return self.scale**2
 
     def to_csr(self) -> sp.csr_array:

@@ -1,10 +1,10 @@
 r"""Training outputs as points of a sketched feature space.
 
 :math:`z(y) = P^T R\, k_Y(Y, y)` with :math:`P P^T = (R K_Y R^T)^+` are the coordinates
-of the projection of :math:`\psi(y)` on the sketched space; h(x) is predicted in these
-coordinates, and scores are inner products. Without a sketch h(x) is a combination of
-the training outputs, and :math:`z(y) = k_Y(Y, y)`. Equal training outputs are one
-point, and their weights are added. `OneSet` and `SetPerRow` are the candidates of a
+of the projection of :math:`\psi(y)` on the sketched space. h(x) is predicted in these
+coordinates, and scores are inner products. Without a sketch, h(x) is a combination of
+the training outputs, and :math:`z(y) = k_Y(Y, y)`. Identical training outputs are one
+point, with their weights added. `OneSet` and `SetPerRow` are the candidates of a
 prediction.
 """
 
@@ -39,26 +39,26 @@ from nbsketch.gram import CompiledForm, evaluate
 from nbsketch.kernels import CallableKernel, Kernel, PrecomputedKernel, as_kernel
 from nbsketch.sketches import Sketch, SubsamplingSketch
 
-_ROWS = 512  # of one tile of scores
-_CANDIDATES = 2048  # of one tile of scores
-_WIDTH = 16  # rows that a thread takes at a time
-_SECONDS_PER_TILE = _WIDTH * 1e-9  # and candidate
-# Number of candidates of consecutive rows that are encoded together.
+_ROWS = 512  # per tile of scores
+_CANDIDATES = 2048  # per tile of scores
+_WIDTH = 16  # samples per thread at a time
+_SECONDS_PER_TILE = _WIDTH * 1e-9  # per candidate
+# Number of candidates of consecutive samples that are encoded together.
 _BATCH = 4096
-# Matrices of the size of a Gram matrix: those of inputs, outputs, system and solution.
+# Matrices of the size of a Gram matrix: inputs, outputs, system and solution.
 _COPIES = 5
-# Least size of a sub-sample: features of the inputs are not stored if they do not fit.
+# Minimum size of a subsample. Input features that do not fit are not stored.
 _LEAST_SIZE = 100
-# Outputs that stand for all in the targets of learned length scales.
+# Number of outputs used for the targets of learned length scales.
 _LANDMARKS = 100
-# Principal components that are these targets, at most,
+# Maximum number of principal components used as targets,
 _COMPONENTS = 5
-# if their variance has this share of the largest.
+# and their minimum variance relative to the largest.
 _LEAST_VARIANCE = 1e-6
 
 
 class Objects(list):
-    """A list of objects that a kernel compares, with the interface of an array."""
+    """A list of objects compared by a kernel, with the interface of an array."""
 
     dtype = np.dtype(np.float64)
     itemsize = dtype.itemsize
@@ -69,7 +69,7 @@ class Objects(list):
         return len(self), 1
 
     def __getitem__(self, index: Any) -> Any:
-        """Return an object, or those of a slice or of indices."""
+        """Return an object, or those selected by a slice or indices."""
         if isinstance(index, slice):
             return Objects(super().__getitem__(index))
         if np.ndim(index):
@@ -86,9 +86,9 @@ class ObjectKernel(CallableKernel):
 
 
 def as_objects(kernel: Kernel, name: str, value: Any) -> tuple[Kernel, Objects] | None:
-    """Return objects and their kernel if `kernel` is a function and `value` no matrix.
+    """Return objects and kernel if `kernel` is a function and `value` is no matrix.
 
-    Two-dimensional arrays and sparse matrices hold rows, anything else objects.
+    Two-dimensional arrays and sparse matrices hold rows; anything else, objects.
     """
     if not isinstance(kernel, CallableKernel) or sp.issparse(value):
         return None
@@ -98,28 +98,28 @@ def as_objects(kernel: Kernel, name: str, value: Any) -> tuple[Kernel, Objects] 
 
 
 def check_objects(name: str, value: Any) -> Objects:
-    """Return `value` as objects if it is a non-empty sequence of them."""
+    """Return `value` as objects after checking that it is a non-empty sequence."""
     if isinstance(value, str | bytes) or not isinstance(value, Iterable):
         raise TypeError(
             f"`{name}` must be an array or a sequence of objects, got {value!r:.60}"
         )
     objects = value if isinstance(value, Objects) else Objects(value)
     if not len(objects):
-        raise ValueError(f"`{name}` must not be empty, got no object")
+        raise ValueError(f"`{name}` must not be empty, got no objects")
     return objects
 
 
 def check_outputs(
     name: str, value: Any, kernel: Kernel, *, n_features: int | None = None
 ) -> Any:
-    """Return valid rows for a kernel, dense or CSR, of unchanged type."""
+    """Return valid rows for a kernel, dense or CSR, with unchanged dtype."""
     rows = as_csr(value, name) if sp.issparse(value) else _as_matrix(name, value)
     kernel.check_domain(name, check_rows(name, rows, n_features=n_features))
     return rows
 
 
 def _as_matrix(name: str, value: Any) -> NDArray:
-    """Return an array; an array of type object becomes one of floats."""
+    """Return an array; arrays of objects are converted to floats."""
     check_unmasked(name, value)
     try:
         array = np.asarray(value)
@@ -129,7 +129,7 @@ def _as_matrix(name: str, value: Any) -> NDArray:
             raise ValueError(message) from error
         raise type(error)(
             f"`{name}` must be a matrix of numbers for the kernel, got {value!r:.60}: "
-            "only a function compares other objects"
+            "pass a kernel function to compare other objects"
         ) from error
 
 
@@ -143,7 +143,7 @@ def as_double(rows: Any) -> Any:
 
 
 def stack(parts: list[Any]) -> Any:
-    """Return the rows of several parts of one type, one below the other."""
+    """Stack the rows of several parts of the same type."""
     if isinstance(parts[0], Objects):
         return Objects(item for part in parts for item in part)
     if any(sp.issparse(part) for part in parts):
@@ -154,7 +154,7 @@ def stack(parts: list[Any]) -> Any:
 def distinct(rows: Any) -> tuple[NDArray, NDArray]:
     """Return the first index of each distinct row, and the distinct row of each row.
 
-    Objects that cannot be hashed count as distinct.
+    Unhashable objects count as distinct.
     """
     places: dict[Hashable, int] = {}
     owner = [places.setdefault(key, len(places)) for key in _keys(rows)]
@@ -162,7 +162,7 @@ def distinct(rows: Any) -> tuple[NDArray, NDArray]:
 
 
 def places_of(kernel: Kernel, Y: Any) -> tuple[NDArray, NDArray]:
-    """Return `distinct`; outputs of a precomputed kernel all count."""
+    """Return `distinct`; outputs of a precomputed kernel are all distinct."""
     if isinstance(kernel, PrecomputedKernel):
         return np.arange(len(Y)), np.arange(len(Y))
     return distinct(Y)
@@ -177,13 +177,13 @@ def _keys(rows: Any) -> Iterator[Hashable]:
                 item = object()
             yield item
     elif sp.issparse(rows):
-        canonical = as_csr(rows).copy()  # a CSR array shares those of its origin
+        canonical = as_csr(rows).copy()  # a CSR array shares memory with its origin
         canonical.eliminate_zeros()
         for start, stop in pairwise(canonical.indptr):
             places = canonical.indices[start:stop].tobytes()
             yield places, canonical.data[start:stop].tobytes()
     else:
-        for row in np.asarray(rows) + 0.0:  # minus zero is zero
+        for row in np.asarray(rows) + 0.0:  # -0.0 becomes 0.0
             yield row.tobytes()
 
 
@@ -198,20 +198,20 @@ class Candidates:
         return len(self.penalty)
 
     def take(self, rows: slice | NDArray) -> Candidates:
-        """Return the candidates of some rows."""
+        """Return a subset of the candidates."""
         return Candidates(self.features[rows], self.penalty[rows])
 
 
 class TopK(NamedTuple):
-    """The best candidates of each row, best first.
+    """The best candidates of each sample, best first.
 
     Attributes
     ----------
     indices : ndarray of shape (n, k)
-        Their indices among the candidates; of equal scores the lower index comes first.
-        -1 beyond the end of a set of fewer than k candidates.
+        Indices of the candidates; of equal scores the lower index comes first. -1
+        beyond the end of a set of fewer than k candidates.
     scores : ndarray of shape (n, k)
-        Their scores; minus infinity beyond the end of a set.
+        Their scores; -inf beyond the end of a set.
     """
 
     indices: NDArray
@@ -219,7 +219,7 @@ class TopK(NamedTuple):
 
     @classmethod
     def empty(cls, n: int, k: int) -> TopK:
-        """Return arrays without any candidate."""
+        """Return arrays without candidates."""
         return cls(np.full((n, k), -1), np.full((n, k), -np.inf))
 
     def rows(self, part: slice) -> TopK:
@@ -233,10 +233,10 @@ def scores(h: NDArray, candidates: Candidates) -> NDArray:
 
 
 def keep_best(h: NDArray, candidates: Candidates, best: TopK) -> None:
-    """Put the best candidates of each row of `h` into `best`.
+    """Insert the best candidates of each row of `h` into `best`.
 
-    Scores are computed tile by tile. Each score is a sum in a fixed order, independent
-    of the tile, so that equal candidates tie exactly.
+    Scores are computed in tiles. Each score is a sum in a fixed order, independent of
+    the tile, so that equal candidates tie exactly.
     """
     for part in slices(len(h), _ROWS):
         for chosen in slices(len(candidates), _CANDIDATES):
@@ -250,12 +250,12 @@ def keep_best(h: NDArray, candidates: Candidates, best: TopK) -> None:
 
 
 def _products(h: NDArray, features: NDArray) -> NDArray:
-    """Return h @ features.T by compiled code: the same bits at any thread count."""
+    """Return h @ features.T by compiled code, identical for any number of threads."""
     return evaluate(CompiledForm("product", "power", np.ones(h.shape[1])), h, features)
 
 
 class OneSet(NamedTuple):
-    """The same candidates for every row."""
+    """The same candidates for every sample."""
 
     outputs: Any
     encoded: Candidates
@@ -266,27 +266,27 @@ class OneSet(NamedTuple):
         return len(self.encoded)
 
     def keep_best(self, h: NDArray, start: int, best: TopK) -> None:
-        """Update `best` for the rows from `start` on, whose points are `h`."""
+        """Update `best` for the samples from `start` on, with points `h`."""
         keep_best(h, self.encoded, best)
 
     def pick(self, index: NDArray) -> Any:
-        """Return the candidate with the given index of each row."""
+        """Return the candidate with the given index for each sample."""
         return self.outputs[index]
 
 
 class SetPerRow(NamedTuple):
-    """A different set of candidates for each row."""
+    """A different set of candidates for each sample."""
 
     sets: list[Any]
     training: TrainingOutputs
 
     @property
     def largest(self) -> int:
-        """Number of candidates of the largest set."""
+        """Number of candidates in the largest set."""
         return max(one.shape[0] for one in self.sets)
 
     def keep_best(self, h: NDArray, start: int, best: TopK) -> None:
-        """Update `best` for the rows from `start` on, whose points are `h`."""
+        """Update `best` for the samples from `start` on, with points `h`."""
         for rows in _batches([s.shape[0] for s in self.sets[start : start + len(h)]]):
             sets = self.sets[start + rows.start : start + rows.stop]
             encoded = self.training.encode(stack(sets))
@@ -298,13 +298,13 @@ class SetPerRow(NamedTuple):
                 keep_best(h[row], encoded.take(slice(first, last)), best.rows(row))
 
     def pick(self, index: NDArray) -> Any:
-        """Return the candidate with the given index of each row."""
+        """Return the candidate with the given index for each sample."""
         chosen = [s[i : i + 1] for s, i in zip(self.sets, index, strict=True)]
         return stack(chosen)
 
 
 def one_set(training: TrainingOutputs, candidates: Any = None) -> OneSet:
-    """Return the given candidates; None means the training outputs."""
+    """Return the given candidates; None: the training outputs."""
     if candidates is None:
         return OneSet(training.rows, training.encoded)
     outputs = training.check("candidates", candidates)
@@ -314,11 +314,11 @@ def one_set(training: TrainingOutputs, candidates: Any = None) -> OneSet:
 def choose_set(
     training: TrainingOutputs, candidates: Any, candidate_sets: Any, n: int
 ) -> OneSet | SetPerRow:
-    """Return the candidates of n rows from the arguments of `predict`."""
+    """Return the candidates of n samples from the arguments of `predict`."""
     if candidate_sets is None:
         return one_set(training, candidates)
     if candidates is not None:
-        raise ValueError("`candidates` and `candidate_sets` exclude each other")
+        raise ValueError("pass either `candidates` or `candidate_sets`, got both")
     if not isinstance(candidate_sets, Iterable):
         raise TypeError(
             f"`candidate_sets` must be a sequence of sets, got {candidate_sets!r:.60}"
@@ -329,7 +329,7 @@ def choose_set(
     ]
     if len(sets) != n:
         raise ValueError(
-            f"`candidate_sets` must have one set for each of {n} rows, got {len(sets)}"
+            f"`candidate_sets` must have one set per sample, {n}, got {len(sets)}"
         )
     return SetPerRow(sets, training)
 
@@ -337,7 +337,7 @@ def choose_set(
 def best_of(
     sets: OneSet | SetPerRow, k: int, points: Iterable[tuple[int, NDArray]], n: int
 ) -> TopK:
-    """Return the k best candidates of n points, given as (start, some of them)."""
+    """Return the k best candidates of n points, passed as (start, points)."""
     best = TopK.empty(n, check_integer("k", k, high=sets.largest))
     for start, h in points:
         part = slice(start, start + len(h))
@@ -347,7 +347,7 @@ def best_of(
 
 
 def _batches(counts: list[int]) -> Iterable[slice]:
-    """Yield slices of consecutive sets with about `_BATCH` candidates together."""
+    """Yield slices of consecutive sets with about `_BATCH` candidates in total."""
     start = 0
     total = 0
     for i, count in enumerate(counts):
@@ -367,27 +367,27 @@ class TargetRows:
     owner: NDArray  # index of each training output among them, (n,)
 
     def __getitem__(self, rows: slice) -> Any:
-        """Return the features of a slice of rows."""
+        """Return the features of a slice of samples."""
         return self.features[self.owner[rows]]
 
 
 class TrainingOutputs(NamedTuple):
     """The training outputs of a fitted model, and the encoding of other outputs.
 
-    A training output of a precomputed kernel is given by its index, another output by
-    its kernel values with all training outputs.
+    With a precomputed kernel, a training output is given by its index, another output
+    by its kernel values with all training outputs.
 
     Attributes
     ----------
     rows : rows, Objects or ndarray
-        The c distinct outputs in the type of the user; for a precomputed kernel the
-        indices of all outputs.
+        The c distinct outputs in the type passed by the user; with a precomputed
+        kernel, the indices of all outputs.
     encoded : Candidates
-        Their coordinates.
+        Coordinates of the outputs.
     sketch_map : SketchMap
-        The map of outputs to the values of their sketch.
+        Map from outputs to the values of their sketch.
     whitening : PivotedCholesky or None
-        That of these values to coordinates; None without a sketch.
+        Map from these values to coordinates; None without a sketch.
     """
 
     rows: Any
@@ -402,7 +402,7 @@ class TrainingOutputs(NamedTuple):
         """Return the training outputs Y for a drawn sketch, and the regression targets.
 
         Without a sketch the targets are unit vectors: h is a combination of outputs.
-        `places` are those of `places_of`.
+        `places` is the result of `places_of`.
         """
         rows = as_double(Y)
         first, owner = places
@@ -418,7 +418,7 @@ class TrainingOutputs(NamedTuple):
     def whitened(self) -> Self:
         """Return the outputs in orthonormal coordinates, also without a sketch.
 
-        Their features then take combinations of outputs, in rows, to coordinates.
+        Their features then map combinations of outputs, as rows, to coordinates.
         """
         if self.whitening is not None:
             return self
@@ -475,8 +475,8 @@ class TrainingOutputs(NamedTuple):
         penalty = self.encoded.penalty
         if np.ptp(penalty) > 1e-9 * penalty.max():
             raise ValueError(
-                "a precomputed `output_kernel` must be constant on its diagonal for "
-                "outputs that are not in training: give a function of indices instead"
+                "a precomputed `output_kernel` must be constant on its diagonal to "
+                "score new outputs: pass a function of indices instead"
             )
         return _encode(*space, outputs, np.full(len(outputs), 2 * penalty[0]))
 
@@ -484,10 +484,10 @@ class TrainingOutputs(NamedTuple):
 def _output_space(
     kernel: Kernel, Y: Any, sketch: Sketch, first: NDArray, owner: NDArray
 ) -> tuple[SketchMap, PivotedCholesky | None]:
-    """Return the map of training outputs to their sketch, and its whitening.
+    """Return the map from training outputs to their sketch, and its whitening.
 
-    `first` and `owner` are those of `distinct`: columns of the sketch that belong to
-    equal outputs are added.
+    `first` and `owner` are returned by `distinct`: columns of the sketch that belong to
+    identical outputs are added.
     """
     if sketch.is_identity:
         identity = sp.eye_array(len(first), format="csr")
@@ -519,8 +519,8 @@ def check_training_outputs(kernel: Any, bandwidth: Any, Y: Any) -> tuple[Kernel,
     """Return the output kernel and valid training outputs."""
     if Y is None:
         raise ValueError(
-            "`Y` must hold an output for each input: the model requires y to be "
-            "passed, but the target y is None"
+            "`Y` must hold an output for each input, got None: the model requires y "
+            "to be passed, but the target y is None"
         )
     output_kernel = as_kernel(kernel, bandwidth, prefix="output_")
     objects = as_objects(output_kernel, "Y", Y)
@@ -532,10 +532,10 @@ def check_training_outputs(kernel: Any, bandwidth: Any, Y: Any) -> tuple[Kernel,
 
 
 def default_sketch(sketch: Any, size: Any, n: int) -> Any:
-    """Return the sketch of n rows, or distinct outputs; by default none is drawn.
+    """Return the sketch of n samples or distinct outputs; by default the identity.
 
-    If the matrices of all pairs do not fit into memory, it is a sub-sample so large
-    that as many matrices of its features do.
+    If the n x n matrices do not fit into memory, the default is the largest subsample
+    whose features fit.
     """
     if sketch is not None or size is not None:
         return sketch
@@ -561,9 +561,9 @@ def draw_outputs(
 
 
 def principal_targets(kernel: Kernel, Y: Any, rng: np.random.Generator) -> NDArray:
-    """Return the first principal components (n, d) of outputs, from few of them.
+    """Return the first principal components (n, d) of outputs, from a subset of them.
 
-    They are those of the kernel values with at most 100 random outputs.
+    They are computed from the kernel values with at most 100 random outputs.
     """
     n = Y.shape[0]
     rows = as_double(Y)

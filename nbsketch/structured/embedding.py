@@ -1,8 +1,8 @@
-r"""Outputs of any kind as vectors that any regressor can predict, and back.
+r"""Encode outputs of any kind as vectors for any regressor, and decode predictions.
 
-With :math:`\psi(y)` in the feature space of a kernel, outputs are encoded by the
-coordinates z(y) of :math:`\psi(y)` in a sketched space, and a vector h is decoded by
-:math:`\arg\max_y \langle h, z(y) \rangle - k(y, y) / 2`, the nearest candidate.
+Outputs are encoded by the coordinates z(y) of :math:`\psi(y)`, their point in the
+feature space of a kernel, in a sketched space. A vector h is decoded by the nearest
+candidate, :math:`\arg\max_y \langle h, z(y) \rangle - k(y, y) / 2`.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from nbsketch.structured._outputs import Objects, TopK, TrainingOutputs
 
 
 class OutputSpace(ObjectParameters):
-    """The fitted attributes of an estimator that encode and decode its outputs."""
+    """Fitted attributes of an estimator that encode and decode outputs."""
 
     output_kernel_: Kernel
 
     def _publish(self, outputs: TrainingOutputs) -> None:
-        """Set what decoding needs."""
+        """Set the attributes used for decoding."""
         self.output_landmarks_ = outputs.sketch_map.landmarks
         self.output_rank_ = outputs.encoded.features.shape[1]
         self.candidates_: Any = outputs.rows
@@ -55,27 +55,27 @@ class OutputSpace(ObjectParameters):
 
 @validation.declares_parameters
 class OutputEmbedding(SaveMixin, OutputSpace, BaseEstimator):
-    r"""Kernel losses for any regressor: outputs as vectors, vectors as outputs.
+    r"""Kernel losses for any regressor: encode outputs as vectors and decode vectors.
 
     `encode` returns coordinates z(y) with :math:`\langle z(y), z(y') \rangle \approx
-    k(y, y')`, exact without a sketch. A regressor with several outputs (a neural
-    network, boosted trees) that is fitted to them minimizes :math:`\|h(x) - z(y)\|^2`,
-    and `decode` returns the nearest candidates of its predictions.
+    k(y, y')`, exact without a sketch. A multi-output regressor (a neural network,
+    boosted trees) fitted to them minimizes :math:`\|h(x) - z(y)\|^2`, and `decode`
+    returns the nearest candidates of its predictions.
 
     Parameters
     ----------
     output_kernel : str, Kernel or callable, default="gaussian"
-        Kernel of the outputs; a function ``k(A, B)`` gets two lists of objects unless Y
-        is a two-dimensional array.
+        Kernel of the outputs; a function ``k(A, B)`` receives two lists of objects,
+        unless Y is a two-dimensional array.
     output_bandwidth : float, sequence of floats or "median", default=None
         Bandwidth of a kernel given by name. None: "median".
     sketch : str, SketchRecipe or None, default=None
-        Sketch of the outputs. None: no sketch, "identity", if `size` is None as well,
-        else "p-sparsified"; beyond the memory limit a sub-sample, as
-        `InputOutputKernelRegressor` takes.
+        Sketch of the outputs. None: no sketch ("identity") if `size` is None as well,
+        else "p-sparsified"; above the memory limit a subsample, as in
+        `InputOutputKernelRegressor`.
     size : int or None, default=None
-        Number of rows of a sketch given by name, which bounds the number of
-        coordinates. None means 100, or n if n < 100.
+        Number of rows of a sketch given by name, an upper bound on the number of
+        coordinates. None: 100, or n if n < 100.
     random_state : None, int or Generator, default=None
         Pass an int for reproducible results.
 
@@ -91,8 +91,8 @@ class OutputEmbedding(SaveMixin, OutputSpace, BaseEstimator):
     Notes
     -----
     T. El Ahmad, J. Yang, P. Laforgue and F. d'Alche-Buc, "Deep sketched output kernel
-    regression for structured prediction", 2024. `InputOutputKernelRegressor` is the
-    same with kernel ridge regression.
+    regression for structured prediction", 2024. `InputOutputKernelRegressor` uses
+    kernel ridge regression instead of any regressor.
 
     Examples
     --------
@@ -152,14 +152,14 @@ class OutputEmbedding(SaveMixin, OutputSpace, BaseEstimator):
     def decode(
         self, Z: ArrayLike, candidates: Any = None, *, candidate_sets: Any = None
     ) -> Any:
-        """Return the best candidate of each vector.
+        """Return the best candidate for each vector.
 
         Parameters
         ----------
         Z : array of shape (n, t)
-            Vectors, as predicted by a regressor.
+            Vectors predicted by a regressor.
         candidates : rows or objects, optional
-            Outputs to choose from. None means the distinct training outputs.
+            Outputs to choose from. None: the distinct training outputs.
         candidate_sets : sequence of n such sets, optional
             Outputs to choose from for each vector.
 
@@ -179,7 +179,7 @@ class OutputEmbedding(SaveMixin, OutputSpace, BaseEstimator):
         *,
         candidate_sets: Any = None,
     ) -> TopK:
-        """Return indices and scores of the k best candidates of each vector.
+        """Return indices and scores of the k best candidates for each vector.
 
         Parameters
         ----------

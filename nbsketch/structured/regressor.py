@@ -1,11 +1,11 @@
-r"""Structured prediction by kernels on inputs and outputs, each sketched or not.
+r"""Structured prediction with kernels on inputs and outputs, each optionally sketched.
 
 With :math:`Z = K S^T P`, :math:`P P^T = (S K S^T)^+`, and the features T (n, t) of the
 outputs, the coefficients of :math:`h(x) = H^T S k_x` are
 
 .. math:: H = P (Z^T W Z + n \alpha I)^{-1} Z^T W T,
 
-with the diagonal matrix W of the weights, of mean one; without a sketch
+with the diagonal matrix W of the weights, scaled to mean one. Without a sketch
 :math:`H = (K + n \alpha W^{-1})^{-1} T`.
 """
 
@@ -55,19 +55,19 @@ from nbsketch.structured import _outputs
 from nbsketch.structured._outputs import Objects, TargetRows, TopK, TrainingOutputs
 from nbsketch.structured.embedding import OutputSpace
 
-# Memory of the points h(x) of the rows that are decoded together.
+# Memory of the points h(x) of samples that are decoded together.
 _POINT_BYTES = 16 << 20
 _FEWEST_ROWS = 64
 _MOST_ROWS = 4096
-# Length scales of more features are not learned unless asked for: those that matter to
-# no principal output would be dropped.
+# By default, length scales are not learned for more features than this, because
+# features that do not affect a principal output would be dropped.
 _MOST_FEATURES = 50
 
 
 def _values(
     sketch_map: SketchMap, X: Any, coef: NDArray
 ) -> Iterator[tuple[int, NDArray]]:
-    """Yield (start, h(x) of the rows from start on), block by block."""
+    """Yield (start, h(x) of a block of samples from start on)."""
     rows = _POINT_BYTES // (8 * coef.shape[1])
     step = int(np.clip(rows, _FEWEST_ROWS, _MOST_ROWS))
     for start in range(0, X.shape[0], step):
@@ -81,18 +81,17 @@ class InputOutputKernelRegressor(
     r"""Structured prediction with sketched input and output kernels.
 
     Outputs y of any kind are points :math:`\psi(y)` of the feature space of a kernel
-    :math:`k_Y`. Kernel ridge regression from inputs to these points,
+    :math:`k_Y`. The model combines kernel ridge regression from inputs to these points,
 
     .. math:: \min_h \frac{1}{2n} \sum_i w_i \|h(x_i) - \psi(y_i)\|^2
               + \frac{\alpha}{2} \|h\|^2,
 
-    with weights :math:`w_i` of mean one, is followed by the choice of the nearest
-    candidate,
+    with weights :math:`w_i` of mean one, and the choice of the nearest candidate,
 
     .. math:: f(x) = \arg\max_y\; \langle h(x), \psi(y) \rangle - k_Y(y, y) / 2.
 
-    A sketch of the inputs restricts the functions h, which makes training fast; one of
-    the outputs projects the points :math:`\psi(y)`, which makes inference fast.
+    A sketch of the inputs restricts the functions h and makes training fast. A sketch
+    of the outputs projects the points :math:`\psi(y)` and makes inference fast.
 
     ==================  ==================  ===================
     Name in the paper   `sketch`            `output_sketch`
@@ -106,32 +105,32 @@ class InputOutputKernelRegressor(
     Parameters
     ----------
     kernel, output_kernel : str, Kernel or callable, default="gaussian"
-        Kernels of inputs and outputs: a name, a kernel object, or a function
-        ``k(A, B)`` that returns the matrix of kernel values. A function gets rows if
-        inputs or outputs are a two-dimensional array, and two lists of objects
-        otherwise. "precomputed": X or Y is the Gram matrix of the training rows, and
+        Kernels of inputs and outputs: a name, a kernel object, or a function ``k(A,
+        B)`` that returns the matrix of kernel values. A function receives arrays if the
+        inputs (or outputs) are a two-dimensional array, and two lists of objects
+        otherwise. "precomputed": X or Y is the Gram matrix of the training samples, and
         predictions are indices of training outputs.
     bandwidth : float, sequence of floats, "median" or "auto", default=None
         Bandwidth of an input kernel given by name, in the units of X. "auto" learns one
         length scale per feature, for dense X and the kernels "gaussian", "laplacian"
-        and "matern", by ridge regression to the first principal components of the
-        outputs in the space of their kernel; with fewer than 30 rows, or equal outputs,
-        it is "median".
-        None: "auto" for such rows and kernels with at most 50 features, else "median".
+        and "matern", by ridge regression on the first principal components of the
+        outputs in the feature space of their kernel; it falls back to "median" with
+        fewer than 30 samples or identical outputs. None: "auto" if possible and if X
+        has at most 50 features, else "median".
     output_bandwidth : float, sequence of floats or "median", default=None
         Bandwidth of an output kernel given by name, in the units of Y. None: "median".
     sketch, output_sketch : str, SketchRecipe or None, default=None
-        Sketches of inputs and outputs: names or recipes. None: no sketch, "identity",
+        Sketches of inputs and outputs: names or recipes. None: no sketch ("identity")
         if the size is None as well, else "p-sparsified". If the Gram matrix of the n
         inputs, or of the n distinct outputs, with four copies exceeds the memory limit
-        (`nbsketch.set_memory_limit`), None takes the largest of n/2, n/4, ...
-        sub-sampled rows whose features with four copies do not, at least 100.
+        (`nbsketch.set_memory_limit`), None uses a subsample: the largest of n/2, n/4,
+        ... whose features with four copies fit, at least 100.
     size, output_size : int, default=None
-        Numbers of rows of sketches given by name. None means 100, or n if n < 100.
+        Numbers of rows of sketches given by name. None: 100, or n if n < 100.
     output_rank : int or None, default=None
-        Reduced rank: predictions and outputs are projected on so many principal
-        directions of the predictions h(x) of the training rows, within the space of the
-        output sketch. At the same cost of a prediction this loses less than an output
+        Reduced rank: predictions and outputs are projected on this number of principal
+        directions of the training predictions h(x), within the space of the output
+        sketch. At the same cost of prediction, this loses less accuracy than an output
         sketch of that size. None: all directions.
     alpha : float, default=1e-5
         Penalty (> 0).
@@ -140,26 +139,26 @@ class InputOutputKernelRegressor(
     verbose : int, default=0
         If positive, display the progress, stage by stage.
     callback : callable or None, default=None
-        Called as ``callback(state)`` with a `FitState` as the stages of the fit go on.
-        There is no model before the end, so what it returns has no effect. It is not
-        saved with the model. None: no calls.
+        Called as ``callback(state)`` with a `FitState` during the fit. The return value
+        is ignored, because there is no model before the end. Not saved with the model.
+        None: no callback.
 
     Attributes
     ----------
     candidates_ : array, CSR array or list
-        Distinct training outputs, in order of first occurrence; for a precomputed
-        kernel the indices of all training outputs.
+        Distinct training outputs, in order of first occurrence; with a precomputed
+        kernel, the indices of all training outputs.
     coef_ : ndarray of shape (s, t)
         Coefficients H of h(x) = H^T S k_x, in the coordinates of the sketched output
         space or, without a sketch, of the candidates.
     kernel_, sketch_, landmarks_ : Kernel, Sketch, rows
-        Input kernel with its bandwidth set, drawn sketch, and the training rows that
-        prediction needs.
+        Input kernel with its bandwidth set, drawn sketch, and the training samples
+        needed for prediction.
     output_kernel_, output_sketch_, output_landmarks_ : Kernel, Sketch, rows
         The same for outputs.
     scaler_ : InputScaler or None
-        Transformation of the inputs; it drops features that do not matter, if there are
-        more than 50. None: inputs are used unchanged.
+        Transformation of the inputs; drops irrelevant features if there are more than
+        50. None: inputs are used unchanged.
     length_scales_ : ndarray of shape (q,) or None
         Learned length scales in standard deviations of the features. None: not learned.
     rank_, output_rank_ : int
@@ -179,9 +178,9 @@ class InputOutputKernelRegressor(
     El Ahmad, Brogat-Motte, Laforgue and d'Alche-Buc, "Sketch In, Sketch Out:
     Accelerating both Learning and Inference for Structured Prediction with Kernels",
     AISTATS 2024, section 3; without sketches: Brouard, Szafranski and d'Alche-Buc,
-    "Input Output Kernel Regression", JMLR 2016. Instead of pseudo-inverses of squared
-    sketched Gram matrices, this computes their Cholesky decompositions with pivots, and
-    it encodes each distinct output once. The estimator is that of the paper.
+    "Input Output Kernel Regression", JMLR 2016. Pivoted Cholesky decompositions replace
+    the pseudo-inverses of squared sketched Gram matrices, and each distinct output is
+    encoded once. The estimator is the same as in the paper.
 
     Examples
     --------
@@ -218,13 +217,13 @@ class InputOutputKernelRegressor(
         Parameters
         ----------
         X : array or CSR matrix of shape (n, q), or sequence of n objects
-            Training inputs; float32 stays float32. Dask collections are loaded.
+            Training inputs; float32 is kept. Dask collections are loaded.
         Y : array or CSR matrix of shape (n, p), or sequence of n objects
             Training outputs.
         sample_weight : array of shape (n,) or None, default=None
-            Non-negative weights. None: equal weights. Rows of weight zero are left out;
-            with a precomputed output kernel, whose predictions are indices, there must
-            be none.
+            Non-negative weights. None: equal weights. Samples of weight zero are
+            removed; with a precomputed output kernel, whose predictions are indices,
+            they raise a ValueError.
         """
         with watched_fit(self):
             validation.check_positive("alpha", self.alpha)
@@ -249,18 +248,18 @@ class InputOutputKernelRegressor(
     def predict(
         self, X: Any, candidates: Any = None, *, candidate_sets: Any = None
     ) -> Any:
-        """Return the best candidate of each row.
+        """Return the best candidate for each sample.
 
         Parameters
         ----------
         X : rows or objects
             Inputs, n of them.
         candidates : rows or objects, optional
-            Outputs to choose from. None means the distinct training outputs. With a
+            Outputs to choose from. None: the distinct training outputs. With a
             precomputed output kernel: indices of training outputs, or the kernel values
             of new outputs with all training outputs.
         candidate_sets : sequence of n such sets, optional
-            Outputs to choose from for each row.
+            Outputs to choose from for each sample.
 
         Returns
         -------
@@ -273,12 +272,13 @@ class InputOutputKernelRegressor(
     def predict_topk(
         self, X: Any, k: int, candidates: Any = None, *, candidate_sets: Any = None
     ) -> TopK:
-        """Return the indices and the scores of the k best candidates of each row.
+        """Return the indices and scores of the k best candidates for each sample.
 
         Parameters
         ----------
         X, candidates, candidate_sets
-            As in `predict`; indices refer to these, by default to ``candidates_``.
+            As in `predict`; indices refer to these candidates, by default
+            ``candidates_``.
         k : int
             Number of candidates to return, at most the size of the largest set.
 
@@ -286,13 +286,13 @@ class InputOutputKernelRegressor(
         -------
         TopK
             ``indices`` and ``scores`` of shape (n, k), best first; of equal scores the
-            lower index comes first. A set of fewer than k candidates leaves -1 and
-            minus infinity.
+            lower index comes first. Sets of fewer than k candidates are padded with -1
+            and -inf.
         """
         return self._best(X, k, candidates, candidate_sets)[0]
 
     def summary(self) -> str:
-        """Return what the fit has chosen, one line each."""
+        """Return a text summary of the fitted model, one line per property."""
         check_is_fitted(self)
         inputs, outputs = (
             "none" if S.is_identity else f"size {S.shape[0]}"
@@ -310,14 +310,14 @@ class InputOutputKernelRegressor(
     def decision_function(self, X: Any, candidates: Any = None) -> NDArray:
         r"""Return the scores :math:`\langle h(x), \psi(y) \rangle - k_Y(y, y) / 2`.
 
-        Unlike `predict`, this stores all n c scores.
+        Unlike `predict`, all n c scores are stored.
 
         Parameters
         ----------
         X : rows or objects
             Inputs, n of them.
         candidates : rows or objects, optional
-            Outputs, c of them. None means the distinct training outputs.
+            Outputs, c of them. None: the distinct training outputs.
 
         Returns
         -------
@@ -330,10 +330,10 @@ class InputOutputKernelRegressor(
         return np.concatenate(blocks)
 
     def score(self, X: Any, y: Any) -> float:
-        r"""Return minus the mean of :math:`\|h(x) - \psi(y)\|^2`, without decoding.
+        r"""Return the negative mean of :math:`\|h(x) - \psi(y)\|^2`, without decoding.
 
-        Use it to compare input kernels, sketches and penalties. It is not comparable
-        between output kernels, which change the space: score predictions instead.
+        Use it to compare input kernels, sketches and penalties. Scores of different
+        output kernels are not comparable: score predictions instead.
 
         Parameters
         ----------
@@ -343,7 +343,7 @@ class InputOutputKernelRegressor(
         Returns
         -------
         float
-            At most 0.
+            Score, at most 0.
         """
         X, y = loaded(X, y=y)
         X = self._check_new(X)
@@ -365,7 +365,7 @@ class InputOutputKernelRegressor(
 
     @contextmanager
     def _stage(self, name: str, n_rows: int = 0) -> Iterator[None]:
-        """Report a stage of the fit, and put its time into `seconds_`."""
+        """Report a stage of the fit, and record its time in `seconds_`."""
         start = time.perf_counter()
         report(name, n_rows=n_rows)
         yield
@@ -375,14 +375,14 @@ class InputOutputKernelRegressor(
     def _check(
         self, X: Any, Y: Any, sample_weight: Any
     ) -> tuple[Kernel, Kernel, TrainingRows]:
-        """Return both kernels and the rows of positive weight."""
+        """Return both kernels and the samples of positive weight."""
         kernel, X = self._check_X(X)
         output_kernel, Y = _outputs.check_training_outputs(
             self.output_kernel, self.output_bandwidth, Y
         )
         if X.shape[0] != Y.shape[0]:
             raise ValueError(
-                f"`Y` must have an output for each of {X.shape[0]} rows of `X`, "
+                f"`Y` must have an output for each of {X.shape[0]} samples of `X`, "
                 f"got {Y.shape[0]}"
             )
         weights = check_weights(sample_weight, np.empty(X.shape[0]))
@@ -390,7 +390,7 @@ class InputOutputKernelRegressor(
         if rows.kept is not None and isinstance(output_kernel, PrecomputedKernel):
             raise ValueError(
                 "`sample_weight` must be positive for a precomputed `output_kernel`, "
-                "got zeros: leave these rows out of X and Y"
+                "got zeros: remove these samples from X and Y"
             )
         return kernel, output_kernel, rows
 
@@ -416,7 +416,7 @@ class InputOutputKernelRegressor(
     def _draw_sketches(
         self, kernel: Kernel, output_kernel: Kernel, rows: TrainingRows, n_outputs: int
     ) -> Any:
-        """Draw both sketches; return the inputs as their kernel takes them."""
+        """Draw both sketches; return the inputs as passed to their kernel."""
         weights = rows.relative_weights
         rng, output_rng = validation.random_generator(self.random_state).spawn(2)
         size = self.output_size
@@ -435,7 +435,7 @@ class InputOutputKernelRegressor(
     def _learn(
         self, rows: TrainingRows, kernel: Kernel, rng: np.random.Generator
     ) -> tuple[Any, Kernel]:
-        """Return prepared rows and their kernel; learn length scales where possible."""
+        """Return transformed samples and their kernel; may learn length scales."""
         X = rows.X
         self.scaler_ = None
         self.length_scales_ = None
@@ -446,7 +446,7 @@ class InputOutputKernelRegressor(
             return X, kernel
         sketched.check_learnable(self.kernel, X)
         targets = _outputs.principal_targets(self.output_kernel_, rows.y, rng)
-        if targets.shape[1] == 0:  # equal outputs
+        if targets.shape[1] == 0:  # identical outputs
             return X, kernel
         size = len(X)
         if self.size is not None:
@@ -516,14 +516,14 @@ class InputOutputKernelRegressor(
             return outputs.along(directions)
 
     def _points(self, X: Any) -> Iterator[tuple[int, NDArray]]:
-        """Yield (start, h(x) of the rows from start on), block by block."""
+        """Yield (start, h(x) of a block of samples from start on)."""
         sketch_map = SketchMap(self.kernel_, self.landmarks_, self.sketch_.weights)
         return _values(sketch_map, X, self.coef_)
 
     def _best(
         self, X: Any, k: int, candidates: Any, candidate_sets: Any
     ) -> tuple[TopK, _outputs.OneSet | _outputs.SetPerRow]:
-        """Return the k best candidates of each row, and the sets of candidates."""
+        """Return the k best candidates of each sample, and the sets of candidates."""
         X = self._check_new(X)
         n = X.shape[0]
         with watching(self.verbose, None):

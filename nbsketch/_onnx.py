@@ -1,4 +1,4 @@
-"""Kernel expansions as ONNX graphs, for prediction without nbsketch."""
+"""Export of kernel expansions as ONNX graphs, to predict without nbsketch."""
 
 from collections.abc import Callable
 from importlib.util import find_spec
@@ -14,11 +14,11 @@ from nbsketch.gram.form import middle_of
 from nbsketch.losses import LogLinkLoss, as_loss
 from nbsketch.rows.transform import InputScaler
 
-# Version of the operators: the first with all of them in double precision.
+# Operator set version: the first with all operators in double precision.
 _OPSET = 17
 _LN2 = float(np.log(2))
-# Squared norm of scaled landmarks from which squared distances are sums of differences:
-# products lose this times 2e-16.
+# Above this squared norm of the scaled landmarks, squared distances are sums of
+# differences: products lose this times 2e-16.
 _LARGEST_NORM = 1e5
 
 
@@ -47,7 +47,7 @@ def write_onnx(model: Any, path: Any) -> None:
 
 
 class _Graph:
-    """A graph that is built one node at a time; arrays become its constants."""
+    """A graph that is built node by node; arrays become constants."""
 
     def __init__(self) -> None:
         from onnx import helper, numpy_helper
@@ -97,14 +97,14 @@ def _form(model: Any) -> CompiledForm:
     exported = {("product", "power"), *product(_METRICS, _PROFILES)}
     if form is None or (form.metric, form.profile) not in exported:
         raise TypeError(
-            "`kernel` must be Gaussian, Laplacian, Matern, linear or polynomial, of "
-            f"dense rows, for an ONNX graph, got {model.kernel_!r}"
+            "`kernel` must be Gaussian, Laplacian, Matern, linear or polynomial on "
+            f"dense samples for an ONNX graph, got {model.kernel_!r}"
         )
     return form
 
 
 def _preprocessed(graph: _Graph, scaler: InputScaler) -> str:
-    """Return the columns that preprocessing makes, (n, p)."""
+    """Return the preprocessed columns, (n, p)."""
     parts = []
     if len(scaler.plain):
         parts.append(graph("Gather", "X", scaler.plain.astype(np.int64), axis=1))
@@ -115,7 +115,7 @@ def _preprocessed(graph: _Graph, scaler: InputScaler) -> str:
 
 
 def _ranks(graph: _Graph, scaler: InputScaler) -> str:
-    """Return scores of ranks: linear between quantiles, steps where these are equal."""
+    """Return scores of ranks: linear between quantiles, steps at equal quantiles."""
     knots = scaler.quantiles.T  # (features, k)
     width = np.diff(knots, axis=1)
     step = 1.0 / (knots.shape[1] - 1)
@@ -148,7 +148,7 @@ def _kernel(graph: _Graph, rows: str, form: CompiledForm, landmarks: NDArray) ->
 
 
 def _squared(graph: _Graph, scaled: str, L: NDArray) -> str:
-    """Return squared distances, (n, m), by products if these keep the digits."""
+    """Return squared distances, (n, m), by products if accurate enough."""
     norms = np.square(L).sum(axis=1)
     if norms.max(initial=0.0) > _LARGEST_NORM:
         apart = _differences(graph, scaled, L)

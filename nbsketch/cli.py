@@ -1,4 +1,4 @@
-"""The command line: run experiments and the demo, list data sets, print versions."""
+"""Command line: run experiments and the demo, list data sets, print versions."""
 
 import argparse
 import errno
@@ -15,8 +15,8 @@ import numpy as np
 import nbsketch
 from nbsketch.reproduce import EXPERIMENTS, options_of, run_all, run_one
 
-_COLUMNS = 5  # of the data that `warmup` fits
-# Status of a command whose reader is gone: 128 and the number of SIGPIPE.
+_COLUMNS = 5  # of the data fitted by `warmup`
+# Exit status if the reader of the output is closed: 128 plus the number of SIGPIPE.
 _PIPE_CLOSED = 141
 _WINDOWS = os.name == "nt"
 # The fits of `warmup`.
@@ -43,7 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         options.run(options)
         sys.stdout.flush()
     except (OSError, ModuleNotFoundError, ValueError) as error:
-        if _is_pipe_closed(error):  # the reader, such as `head`, has read enough
+        if _is_pipe_closed(error):  # the reader, such as `head`, has stopped
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return _PIPE_CLOSED
         print(f"nbsketch: {error}", file=sys.stderr)
@@ -52,7 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _is_pipe_closed(error: Exception) -> bool:
-    """Return whether standard output is closed; Windows has no error of its own."""
+    """Return whether standard output is closed; Windows has no own error for it."""
     if not (_WINDOWS and isinstance(error, OSError)):
         return isinstance(error, BrokenPipeError)
     return error.errno in (errno.EPIPE, errno.EINVAL) and error.filename is None
@@ -60,7 +60,7 @@ def _is_pipe_closed(error: Exception) -> bool:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="nbsketch", description="Sketched kernel machines."
+        prog="nbsketch", description="Sketched kernel methods."
     )
     parser.add_argument("--version", action="version", version=nbsketch.__version__)
     commands = parser.add_subparsers(metavar="COMMAND")
@@ -90,7 +90,7 @@ def _add_reproduce(commands: argparse._SubParsersAction) -> None:
 
 
 def _add_options(command: argparse.ArgumentParser) -> None:
-    """Add the options of experiments; one that is given must go with an experiment."""
+    """Add the options of experiments; each must apply to the chosen experiment."""
     command.add_argument(
         "--replicates",
         "--splits",
@@ -145,7 +145,7 @@ def _demo(options: argparse.Namespace) -> None:
 
 
 def _warmup(options: argparse.Namespace) -> None:
-    """Compile what the estimators use: one small fit and prediction of each kind."""
+    """Compile the code of the estimators by small fits and predictions of each kind."""
     for fit in _FITS:
         rng = np.random.default_rng(0)
         n = fit["rows"]
@@ -155,7 +155,7 @@ def _warmup(options: argparse.Namespace) -> None:
         model = getattr(nbsketch, fit["class"])(random_state=0, **parameters)
         began = time.perf_counter()
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of data that mean nothing
+            warnings.simplefilter("ignore")  # about the random data
             model.fit(X, y > 0 if "classes" in fit else y).predict(X)
         print(f"{fit['name']:44} {time.perf_counter() - began:6.1f} s", flush=True)
 
@@ -167,13 +167,13 @@ def _reproduce(options: argparse.Namespace) -> None:
     if what == "all":
         failures = run_all(**given)
         if failures:
-            raise ValueError(f"not run: {', '.join(failures)}; the reasons are above")
+            raise ValueError(f"not run: {', '.join(failures)}; see the reasons above")
         return
     taken = options_of(what)
     for name in given:
         if given[name] and name not in taken:
             flag = name.replace("_", "-")
-            raise ValueError(f"--{flag} does not go with {what}")
+            raise ValueError(f"--{flag} is not an option of {what}")
     run_one(what, **given)
 
 

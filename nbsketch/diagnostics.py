@@ -1,6 +1,6 @@
-"""Complexity of a kernel problem, sizes of sketches, and K-satisfiability.
+"""Complexity of a kernel problem, sketch sizes, and K-satisfiability.
 
-All functions take the spectrum of the Gram matrix, see `spectrum`.
+All functions take the spectrum of the Gram matrix: see `spectrum`.
 """
 
 from __future__ import annotations
@@ -32,28 +32,28 @@ __all__ = [
     "spectrum",
     "statistical_dimension",
 ]
-# Rows up to which the spectrum is exact unless a size is given.
+# Maximum number of samples for which the spectrum is exact by default.
 EXACT_ROWS = 2000
-LANDMARKS = 1000  # beyond these rows
-# Share of the largest eigenvalue below which a negative one is rounding.
+LANDMARKS = 1000  # default above EXACT_ROWS
+# Negative eigenvalues below this share of the largest count as rounding.
 _ROUNDING = 1e-8
 _THEORY_DENSITY = 0.7  # of the nonzeros
-_PRACTICE_NONZEROS = 20  # of each row
+_PRACTICE_NONZEROS = 20  # per row
 # "theory": the constant in the proof of the theorem (Appendix A.4.1). "satisfiable": on
-# d random directions the distortion is 2 sqrt(d/s) + d/s, which is 1/2 at s = 20 d, a
-# little more than 9.8 times d / p^2 at p = 0.7.
+# d random directions the distortion is 2 sqrt(d/s) + d/s, which is 1/2 at s = 20 d,
+# slightly more than 9.8 d / p^2 at p = 0.7.
 _FACTORS = {"theory": 5120.0, "satisfiable": 12.0}
-# Test errors of sketches with 20 nonzeros a row: within 2 % of that without a sketch at
-# twice the effective dimension, on five sets with three kernels each.
+# Test errors of sketches with 20 nonzeros per row were within 2 % of the error without
+# a sketch at twice the effective dimension, on five data sets with three kernels each.
 _PRACTICE_FACTOR = 2.0
 # Bound on the distortion of the leading eigenvectors.
 DISTORTION_BOUND = 0.5
-# Eigenvalues below this share of the largest are rounding, and not drawn.
+# Eigenvalues below this share of the largest count as rounding and are not drawn.
 _SMALLEST = 1e-12
 
 
 def effective_dimension(spectrum: Spectrum, alpha: float) -> float:
-    r"""Return the effective dimension of kernel ridge regression with a penalty.
+    r"""Return the effective dimension of kernel ridge regression.
 
     .. math:: N(\alpha) = \operatorname{Tr} K (K + n \alpha I)^{-1}
         = \sum_j \frac{\mu_j}{\mu_j + \alpha}
@@ -68,12 +68,12 @@ def effective_dimension(spectrum: Spectrum, alpha: float) -> float:
     Returns
     -------
     float
-        Between 0 and n. For a spectrum by landmarks an upper bound, which is tight if
-        the missing eigenvalues are small compared with `alpha`.
+        Between 0 and n. For a Nystrom spectrum, an upper bound, which is tight if the
+        missing eigenvalues are small compared with `alpha`.
 
     Notes
     -----
-    Also known as the degrees of freedom of kernel ridge regression, and as the sum of
+    Also known as the degrees of freedom of kernel ridge regression; equal to the sum of
     the ridge leverage scores.
 
     Examples
@@ -90,7 +90,7 @@ def effective_dimension(spectrum: Spectrum, alpha: float) -> float:
 
 
 def critical_radius(spectrum: Spectrum, *, noise: float = 1.0) -> float:
-    r"""Return the critical radius, the root of the minimax rate of the error.
+    r"""Return the critical radius, whose square is the minimax rate of the error.
 
     It is the smallest :math:`\delta_n` with
 
@@ -98,25 +98,25 @@ def critical_radius(spectrum: Spectrum, *, noise: float = 1.0) -> float:
         \le \frac{\delta_n^2}{\sigma},
 
     for a regression function of norm at most 1. :math:`\delta_n^2` is the order of the
-    minimax mean squared error, and of the best penalty.
+    minimax mean squared error and of the optimal penalty.
 
     Parameters
     ----------
     spectrum : Spectrum
         Result of `spectrum`.
     noise : float, default=1.0
-        Standard deviation sigma of the noise, in units in which the norm of the
-        regression function is 1.
+        Standard deviation sigma of the noise, in units where the norm of the regression
+        function is 1.
 
     Returns
     -------
     float
-        The radius itself, not its square. For a spectrum by landmarks an upper bound.
+        The radius itself, not its square. For a Nystrom spectrum, an upper bound.
 
     Notes
     -----
     Yang, Pilanci and Wainwright, Ann. Stat. 2017, section 2.1. The solution is in
-    closed form: the sum is the minimum, over k, of its value with the k largest
+    closed form: the sum is the minimum over k of its value with the k largest
     eigenvalues replaced by delta^2, and each of these conditions is quadratic.
 
     Examples
@@ -137,10 +137,10 @@ def critical_radius(spectrum: Spectrum, *, noise: float = 1.0) -> float:
 
 
 def statistical_dimension(spectrum: Spectrum, *, noise: float = 1.0) -> int:
-    r"""Return the index of the first eigenvalue up to the squared critical radius.
+    r"""Return the number of eigenvalues above the squared critical radius, plus one.
 
     .. math:: d_n = \min\{j : \mu_j \le \delta_n^2\}, \quad
-        \text{and } n \text{ if there is none.}
+        \text{or } n \text{ if there is none.}
 
     Parameters
     ----------
@@ -156,8 +156,8 @@ def statistical_dimension(spectrum: Spectrum, *, noise: float = 1.0) -> int:
 
     Notes
     -----
-    Yang, Pilanci and Wainwright, Ann. Stat. 2017, section 2.1: the size of a sketch
-    must be at least of this order.
+    Yang, Pilanci and Wainwright, Ann. Stat. 2017, section 2.1: the sketch size must be
+    at least of this order.
 
     Examples
     --------
@@ -179,16 +179,16 @@ class Spectrum:
     Attributes
     ----------
     values : ndarray
-        The computed eigenvalues in descending order, none negative.
+        Computed eigenvalues in descending order, all nonnegative.
     n : int
-        Number of rows, which is the number of all eigenvalues.
+        Number of samples, equal to the number of all eigenvalues.
     missing : float
-        Trace of K/n minus the sum of `values`: 0 if the spectrum is exact. Each of
-        `values` is a lower bound of the true eigenvalue.
+        Trace of K/n minus the sum of `values`: 0 if the spectrum is exact. Each
+        computed eigenvalue is a lower bound of the true one.
     vectors : ndarray of shape (n, n) or None
         Eigenvectors in columns, in the order of `values`, if the spectrum is exact.
     kernel : Kernel
-        The kernel with all its parameters set.
+        Kernel with all parameters set.
 
     Examples
     --------
@@ -216,11 +216,11 @@ class Spectrum:
         return self.vectors is not None
 
     def levels(self) -> tuple[NDArray, NDArray]:
-        """Return descending values and the multiplicity of each.
+        """Return descending eigenvalues and their multiplicities.
 
         `missing` is spread evenly over the eigenvalues that were not computed. This is
-        the flattest compatible spectrum, so that the sum over it of a concave function,
-        such as mu / (mu + alpha), is an upper bound.
+        the flattest compatible spectrum, so sums of concave functions such as mu / (mu
+        + alpha) are upper bounds.
         """
         n_missing = self.n - self.values.size
         counts = np.ones(self.values.size, dtype=np.int64)
@@ -239,45 +239,45 @@ def spectrum(
     size: int | None = None,
     random_state: Any = None,
 ) -> Spectrum:
-    r"""Return the eigenvalues of :math:`K / n` for the rows of X.
+    r"""Return the eigenvalues of :math:`K / n` for the samples X.
 
-    With ``size = n`` by the eigendecomposition of K, which stores n x n numbers. With
-    fewer by Nystrom's method on `size` random rows L, without K:
+    With ``size = n``, K is decomposed, which stores n x n numbers. With a smaller size,
+    the Nystrom method on `size` random samples L avoids forming K:
 
     .. math:: \hat K = K_{nL} K_{LL}^+ K_{Ln} \preceq K,
 
-    so that every computed eigenvalue is a lower bound of the true one, and the trace of
+    Every computed eigenvalue is then a lower bound of the true one, and the trace of
     :math:`(K - \hat K) / n`, returned as ``missing``, bounds the sum of all
     differences.
 
     Parameters
     ----------
     X : array_like or sparse matrix of shape (n, q)
-        Rows; the Gram matrix itself for a precomputed kernel.
+        Samples; the Gram matrix for a precomputed kernel.
     kernel : str, Kernel or callable
         As in `nbsketch.SketchedFeatures`.
     bandwidth : float, sequence of floats or "median", optional
-        Bandwidth of a kernel that is given by name; "median" by default.
+        Bandwidth of a kernel given by name. Default: "median".
     size : int, optional
-        Number of landmarks, at most n. By default n up to 2000 rows, else 1000.
+        Number of landmarks, at most n. Default: n up to 2000 samples, else 1000.
     random_state : None, int or Generator
-        Source of the landmarks, and of the rows for a median bandwidth.
+        Random numbers for the landmarks and for the median bandwidth.
 
     Returns
     -------
     Spectrum
-        Argument of the other functions of this module.
+        Spectrum, which the other functions of this module take.
 
     Raises
     ------
     ValueError
-        If K is not positive semi-definite, or zero.
+        If K is zero or not positive semi-definite.
 
     Notes
     -----
-    Time grows as n^3 if exact, else as n size^2; memory as n^2 or size^2, and at most
-    256 MiB for features. Everything is in double precision; eigenvalues below 1e-12 of
-    the largest are rounding.
+    Time grows like n^3 if exact, otherwise like n size^2; memory like n^2 or size^2,
+    plus at most 256 MiB for features. All computations are in double precision;
+    eigenvalues below 1e-12 times the largest are rounding.
 
     Examples
     --------
@@ -288,8 +288,8 @@ def spectrum(
     >>> sampled = spectrum(X, bandwidth=2.0, size=100, random_state=0)
     >>> exact.missing, 0 < sampled.missing < 1e-4
     (0.0, True)
-    >>> bool(abs(exact.values[:20] - sampled.values[:20]).max() < sampled.missing)
-    True
+    >>> print(f"{exact.values[0]:.3f} {sampled.values[0]:.3f}")
+    0.699 0.699
     """
     rows = validation.check_rows("X", X).astype(np.float64, copy=False)
     n = rows.shape[0]
@@ -326,23 +326,23 @@ def _by_landmarks(kernel: Kernel, X: Any, sketch: Any) -> Spectrum:
 
 
 def _check_definite(largest: float, least: float) -> None:
-    """Raise an error if a kernel cannot be positive semi-definite, or is zero."""
+    """Raise an error if the kernel is zero or not positive semi-definite."""
     if largest <= 0 or least < -_ROUNDING * largest:
         raise ValueError(
-            "`kernel` must be positive semi-definite and not zero on all rows, got K/n "
-            f"with largest eigenvalue {largest:.3g} and smallest (or trace of the "
+            "`kernel` must be positive semi-definite and not zero, got K/n with "
+            f"largest eigenvalue {largest:.3g} and smallest (or trace of the "
             f"remainder) {least:.3g}"
         )
 
 
 def eigenvalues(matrix: NDArray) -> NDArray:
-    """Return the descending eigenvalues of a symmetric matrix."""
+    """Return the eigenvalues of a symmetric matrix in descending order."""
     with threads_for(2.0 * len(matrix) ** 3):
         return np.linalg.eigvalsh(matrix)[::-1]
 
 
 class SizeRecommendation(NamedTuple):
-    """Recommended size of a p-sparsified sketch, with the quantities behind it.
+    """Recommended size of a p-sparsified sketch, and the quantities used.
 
     Attributes
     ----------
@@ -351,17 +351,17 @@ class SizeRecommendation(NamedTuple):
     density : float
         Density p of the sketch.
     guarantee : {"practice", "satisfiable", "theory"}
-        Rule of the recommendation.
+        Rule used for the recommendation.
     alpha : float
-        Penalty of the effective dimension.
+        Penalty used for the effective dimension.
     effective_dimension : float
-        N(alpha), used in practice.
+        N(alpha), used by "practice".
     statistical_dimension : int
         d_n, used by the other rules.
     radius : float
         The critical radius.
     spectrum : Spectrum
-        Spectrum of the rows.
+        Spectrum of the samples.
     """
 
     size: int
@@ -394,19 +394,19 @@ def recommend_size(
     Parameters
     ----------
     X : array_like of shape (n, q) or Spectrum
-        Rows, or their spectrum.
+        Samples, or their spectrum.
     kernel : str, Kernel or callable, optional
-        Kernel of the rows, "gaussian" by default. Must be None for a spectrum, which
-        has its own.
+        Kernel, "gaussian" by default. Must be None for a spectrum, which has its own
+        kernel.
     alpha : float, optional
-        Penalty of the model. By default the squared critical radius, the best penalty
+        Penalty of the model. Default: the squared critical radius, the optimal penalty
         in theory.
     density : float in (0, 1], optional
-        Density p of the sketch. By default 20/n for practice and 0.7 otherwise.
+        Density p of the sketch. Default: 20/n for "practice" and 0.7 otherwise.
     guarantee : {"practice", "satisfiable", "theory"}
         "practice": empirically enough to match the error without a sketch.
         "satisfiable": empirically enough for most draws to be K-satisfiable, see
-        `is_k_satisfiable`. "theory": enough by the proof, mostly more than n.
+        `is_k_satisfiable`. "theory": sufficient by the proof, usually more than n.
     noise : float
         Standard deviation of the noise, as in `critical_radius`.
     random_state : None, int or Generator
@@ -415,15 +415,15 @@ def recommend_size(
     Returns
     -------
     SizeRecommendation
-        ``size``, then the quantities behind it.
+        ``size``, followed by the quantities used.
 
     Notes
     -----
     El Ahmad, Laforgue and d'Alche-Buc, TMLR 2023: section 3 leaves the constant open,
-    its proof in Appendix A.4.1 has 5120; 12 suffices for random directions at p = 0.7.
-    For small p both exceed n, although sketches with p = 20/n distort no more than
-    Gaussian ones, as the documentation shows. Practice: a sketch with fewer than
-    N(alpha) rows cannot represent all directions that the penalty leaves.
+    the proof in Appendix A.4.1 has 5120; 12 suffices for random directions at p = 0.7.
+    For small p both exceed n, although sketches with p = 20/n have no larger distortion
+    than Gaussian sketches (see the documentation). "practice": a sketch with fewer than
+    N(alpha) rows cannot represent all directions kept by the penalty.
 
     Examples
     --------
@@ -480,13 +480,13 @@ class Satisfiability(NamedTuple):
     satisfied : bool
         Whether both norms are within their bounds.
     distortion, distortion_bound : float
-        The norm of (S U1)^T S U1 - I, and 1/2.
+        Norm of (S U1)^T S U1 - I, and its bound 1/2.
     leakage, leakage_bound : float
-        The norm of S U2 D2^(1/2), and c times the critical radius.
+        Norm of S U2 D2^(1/2), and its bound, c times the critical radius.
     radius : float
         The critical radius.
     dimension : int
-        The statistical dimension: number of columns of U1.
+        Statistical dimension: number of columns of U1.
     """
 
     satisfied: bool
@@ -499,7 +499,7 @@ class Satisfiability(NamedTuple):
 
 
 def satisfiability_constant(density: float = 1.0) -> float:
-    r"""Return c of K-satisfiability for p-sparsified sketches.
+    r"""Return the constant c of K-satisfiability for p-sparsified sketches.
 
     .. math:: c = \frac{2}{\sqrt p} \bigl(1 + \sqrt{\log 5}\bigr) + 1
 
@@ -527,40 +527,40 @@ def is_k_satisfiable(
 ) -> Satisfiability:
     r"""Check whether a drawn sketch is K-satisfiable.
 
-    With U1 the first d_n eigenvectors of K / n, U2 the others, and D2 the eigenvalues
-    of the others:
+    With U1 the first d_n eigenvectors of K / n, U2 the remaining ones, and D2 the
+    remaining eigenvalues:
 
     .. math:: \|(S U_1)^T S U_1 - I\|_{op} \le \tfrac12
         \quad\text{and}\quad \|S U_2 D_2^{1/2}\|_{op} \le c\, \delta_n .
 
-    Then the error of the sketched estimator is minimax optimal up to a constant.
+    The error of the sketched estimator is then minimax optimal up to a constant.
 
     Parameters
     ----------
     sketch : Sketch
         A drawn (s, n) sketch.
     spectrum : Spectrum
-        The exact spectrum of the n rows.
+        Exact spectrum of the n samples.
     density : float in (0, 1]
-        Density p of a p-sparsified sketch, which determines the constant c, see
-        `satisfiability_constant`; 1 (default) for other sketches.
+        Density p of a p-sparsified sketch, which determines the constant c (see
+        `satisfiability_constant`). Use 1, the default, for other sketches.
     noise : float
         Standard deviation of the noise, as in `critical_radius`.
 
     Returns
     -------
     Satisfiability
-        ``satisfied``, then the norms, their bounds, radius and dimension.
+        ``satisfied``, followed by the norms, their bounds, radius and dimension.
 
     Raises
     ------
     ValueError
-        If the spectrum is not exact, or that of another number of rows.
+        If the spectrum is not exact, or is of another number of samples.
 
     Notes
     -----
-    Yang, Pilanci and Wainwright, Ann. Stat. 2017, definition 3; the constant is that of
-    El Ahmad, Laforgue and d'Alche-Buc, TMLR 2023.
+    Yang, Pilanci and Wainwright, Ann. Stat. 2017, definition 3; constant from El Ahmad,
+    Laforgue and d'Alche-Buc, TMLR 2023.
 
     Examples
     --------
@@ -578,7 +578,7 @@ def is_k_satisfiable(
         )
     if sketch.shape[1] != spectrum.n:
         raise ValueError(
-            f"`sketch` must have {spectrum.n} columns, the number of rows of the "
+            f"`sketch` must have {spectrum.n} columns, the number of samples of the "
             f"spectrum, got shape {sketch.shape}"
         )
     radius = critical_radius(spectrum, noise=noise)
@@ -603,18 +603,18 @@ def _norm(matrix: NDArray) -> float:
 def plot_spectrum(
     spectrum: Spectrum, *, size: int | None = None, noise: float = 1.0, ax: Any = None
 ) -> Any:
-    r"""Plot the eigenvalues of K / n, with radius, dimension and a size marked.
+    r"""Plot the eigenvalues of K / n, with critical radius, dimension and sketch size.
 
     Parameters
     ----------
     spectrum : Spectrum
         Result of `spectrum`.
     size : int, optional
-        Size s of a sketch to mark; none by default.
+        Sketch size s to mark. Default: none.
     noise : float, default=1.0
         Standard deviation of the noise, as in `critical_radius`.
     ax : matplotlib Axes, optional
-        Axes to draw on; by default those of a new figure.
+        Axes to draw on. Default: the axes of a new figure.
 
     Returns
     -------

@@ -84,8 +84,8 @@ def crps(
 ) -> float:
     """Return the continuous ranked probability score of predicted quantiles.
 
-    With weights that sum to 1 and the distribution functions F_i, linear between the
-    quantiles of row i, 0 below the first and 1 above the last one::
+    With weights that sum to 1 and distribution functions F_i that are linear between
+    the quantiles of sample i, 0 below the first and 1 above the last quantile::
 
         sum_i w_i int (F_i(z) - 1{z >= y_i})^2 dz
 
@@ -96,15 +96,15 @@ def crps(
     y_pred : array-like of shape (n, d)
         Predicted quantiles, ascending in each row.
     quantiles : array-like of shape (d,)
-        Their levels in (0, 1), ascending.
+        Levels in (0, 1), ascending.
     sample_weight : array-like of shape (n,) or None, default=None
         Nonnegative weights, not all zero; scaled to sum to 1. None: equal weights.
 
     Returns
     -------
     float
-        Mean score, in the units of y. That of one predicted value is its absolute
-        error.
+        Mean score, in the units of y. For a single predicted value, the score is the
+        absolute error.
 
     Raises
     ------
@@ -138,7 +138,7 @@ def crps(
 def _squares(
     low: NDArray, high: NDArray, first: NDArray, last: NDArray, y: NDArray
 ) -> NDArray:
-    """Integrate ``(F - 1{z >= y})^2`` over segments on which F goes first -> last."""
+    """Integrate ``(F - 1{z >= y})^2`` over segments where F goes first -> last."""
     width = high - low
     cut = np.clip(y, low, high)
     share = np.divide(cut - low, width, out=np.zeros_like(width), where=width > 0)
@@ -189,29 +189,29 @@ def crossing_loss(y_pred: ArrayLike) -> float:
 def rrmse(Y_true: ArrayLike, Y_pred: ArrayLike, Y_train_mean: ArrayLike) -> NDArray:
     """Return the relative root mean squared error of each target.
 
-    The error is relative to that of predicting the mean of the training targets::
+    The error is relative to the prediction by the mean of the training targets::
 
         sqrt(sum_i (y_ij - f_ij)^2 / sum_i (y_ij - m_j)^2)
 
     Parameters
     ----------
     Y_true : array-like of shape (n, d) or (n,)
-        True targets of the test rows; 1-dimensional for a single target.
+        True targets of the test samples; 1-dimensional for a single target.
     Y_pred : array-like of the same shape as `Y_true`
         Predicted targets.
     Y_train_mean : float or array-like of shape (d,)
-        Mean of each target over the training rows, ``Y_train.mean(axis=0)``.
+        Mean of each target over the training samples, ``Y_train.mean(axis=0)``.
 
     Returns
     -------
     ndarray of shape (d,)
-        0 for a perfect prediction, 1 if no better than the training mean.
+        0 for a perfect prediction, 1 if the error equals that of the training mean.
 
     Raises
     ------
     TypeError, ValueError
         If an argument is not numeric, not finite or has an incompatible shape, or if a
-        target equals its training mean in every row.
+        target equals its training mean for all samples.
 
     Notes
     -----
@@ -243,11 +243,11 @@ def arrmse(Y_true: ArrayLike, Y_pred: ArrayLike, Y_train_mean: ArrayLike) -> flo
     Parameters
     ----------
     Y_true : array-like of shape (n, d) or (n,)
-        True targets of the test rows; 1-dimensional for a single target.
+        True targets of the test samples; 1-dimensional for a single target.
     Y_pred : array-like of the same shape as `Y_true`
         Predicted targets.
     Y_train_mean : float or array-like of shape (d,)
-        Mean of each target over the training rows, ``Y_train.mean(axis=0)``.
+        Mean of each target over the training samples, ``Y_train.mean(axis=0)``.
 
     Returns
     -------
@@ -257,7 +257,7 @@ def arrmse(Y_true: ArrayLike, Y_pred: ArrayLike, Y_train_mean: ArrayLike) -> flo
     Raises
     ------
     TypeError, ValueError
-        As `rrmse`.
+        See `rrmse`.
 
     Examples
     --------
@@ -292,8 +292,8 @@ def example_f1(Y_true: Any, Y_pred: Any) -> float:
     Raises
     ------
     ValueError
-        If an argument is not a matrix of zeros and ones with two columns or more, or if
-        the shapes differ.
+        If an argument is not a binary matrix with two columns or more, or if the shapes
+        differ.
 
     Notes
     -----
@@ -319,8 +319,8 @@ def top_k_accuracy(
     Parameters
     ----------
     true_index : array-like of int of shape (n,)
-        Index of the true output of each sample among its candidates. -1 if it is not
-        among them, which counts as a miss.
+        Index of the true output of each sample among its candidates; -1 if it is not a
+        candidate, which counts as a miss.
     top_index : array-like of int of shape (n, K)
         Indices of the best candidates, best first, as in
         `nbsketch.structured.TopK`.

@@ -1,6 +1,6 @@
-"""Plots on matplotlib axes: each takes ``ax=`` and returns the axes it drew on.
+"""Plots on matplotlib axes: each function takes ``ax=`` and returns the axes.
 
-Intervals and quantiles have Display classes as scikit-learn's plots have.
+Intervals and quantiles have Display classes like the plots of scikit-learn.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ _MOST_ROWS = 60  # with an interval each
 _MOST_FEATURES = 20  # with Shapley values
 _SHAPLEY_WIDTH = 5.0  # inches
 _ROW_HEIGHT = 0.3  # inches
-# Bins of the values of a feature, in each of which points are spread over its height.
+# Bins of the values of a feature; points in a bin are spread over the row height.
 _SWARM_BINS = 60
 _SPREAD = 0.8  # share of the height of a row
 
 
 def require_matplotlib() -> None:
-    """Raise an error that says how to install matplotlib if it is missing."""
+    """Raise an error with installation instructions if matplotlib is missing."""
     if find_spec("matplotlib") is None:
         raise ModuleNotFoundError(
             'Plots need matplotlib: pip install "nbsketch[plot]"', name="matplotlib"
@@ -63,7 +63,7 @@ def axes_or_new(ax: Any, figsize: tuple[float, float] | None = None) -> Any:
 
 
 def finish(ax: Any, **labels: Any) -> Any:
-    """Set labels, draw a light grid and a legend if there is anything in it."""
+    """Set labels, draw a light grid, and add a legend if there are entries."""
     ax.set(**labels)
     ax.grid(alpha=0.25, linewidth=0.6)
     if ax.get_legend_handles_labels()[1]:
@@ -72,23 +72,23 @@ def finish(ax: Any, **labels: Any) -> Any:
 
 
 def plot_length_scales(model: Any, *, ax: Any = None) -> Any:
-    """Plot the relevance of each feature: one over its learned length scale.
+    """Plot the relevance of each feature: the inverse of its learned length scale.
 
-    Bars are in units of one over the standard deviation of the feature, for tables
-    relative to the largest, in descending order; the 30 longest are drawn.
+    Bars are in units of the inverse standard deviation of the feature (for tabular
+    models, relative to the largest), in descending order; at most 30 are drawn.
 
     Parameters
     ----------
     model : estimator
-        Fitted, with learned `length_scales_`, or a model for tables, of which the bars
-        are `feature_relevance_` of the features of its columns.
+        Fitted model with learned `length_scales_`, or a tabular model, whose bars are
+        the `feature_relevance_` of the encoded features.
     ax : matplotlib Axes, optional
-        Axes to draw on; by default those of a new figure.
+        Axes to draw on. Default: the axes of a new figure.
 
     Returns
     -------
     matplotlib Axes
-        The axes, for labels and limits; ``ax.figure.savefig(path)`` writes a file.
+        The axes; ``ax.figure.savefig(path)`` writes a file.
 
     Raises
     ------
@@ -136,24 +136,24 @@ def _relevance(model: Any) -> tuple[NDArray, Any]:
 
 
 def plot_sizes(model: Any, *, ax: Any = None) -> Any:
-    """Plot the validation loss against the sketch size: a learning curve in s.
+    """Plot the validation loss against the sketch size.
 
     Parameters
     ----------
     model : estimator
-        Fitted with ``size="auto"`` or an `AutoSize`, so that it has `size_path_`.
+        Fitted with ``size="auto"`` or an `AutoSize`, so that `size_path_` exists.
     ax : matplotlib Axes, optional
-        Axes to draw on; by default those of a new figure.
+        Axes to draw on. Default: the axes of a new figure.
 
     Returns
     -------
     matplotlib Axes
-        The axes. The size that the model kept is marked.
+        The axes. The selected size is marked.
 
     Raises
     ------
     ValueError
-        If the model is not fitted, or its size was given.
+        If the model is not fitted, or its size was not selected automatically.
     ModuleNotFoundError
         If matplotlib is not installed.
 
@@ -192,16 +192,16 @@ def plot_penalties(result: Any, *, ax: Any = None) -> Any:
     Parameters
     ----------
     result : CrossValidation or SpectralFilterRegressor
-        Result of `nbsketch.model_selection.cross_validate` (a curve for each
-        bandwidth, errors averaged over the outputs), or a fitted spectral filter that
-        chose its parameter.
+        Result of `nbsketch.model_selection.cross_validate` (one curve per bandwidth,
+        errors averaged over the outputs), or a fitted spectral filter with a selected
+        parameter.
     ax : matplotlib Axes, optional
-        Axes to draw on; by default those of a new figure.
+        Axes to draw on. Default: the axes of a new figure.
 
     Returns
     -------
     matplotlib Axes
-        The axes. The least error is marked.
+        The axes. The lowest error is marked.
 
     Raises
     ------
@@ -261,24 +261,24 @@ def plot_quantiles(
     feature: int = 0,
     ax: Any = None,
 ) -> Any:
-    """Plot predicted quantiles against a feature: a fan of bands around the middle.
+    """Plot predicted quantiles against a feature, as nested bands.
 
-    For one feature the bands are the conditional quantiles. With several features the
-    curves connect rows with different values of the others.
+    With one feature, the bands are the conditional quantiles. With several features,
+    the curves connect samples with different values of the other features.
 
     Parameters
     ----------
     model : JointQuantileRegressor
-        Fitted; a band joins the first and the last level, the second and the last but
-        one, ....
+        Fitted model; a band joins the first and the last level, the second and the
+        second to last, and so on.
     X : array_like of shape (n, q)
-        Rows to predict.
+        Samples to predict.
     y : array_like of shape (n,), optional
         Targets to draw as points.
     feature : int, default=0
         Column of X on the horizontal axis.
     ax : matplotlib Axes, optional
-        Axes to draw on; by default those of a new figure.
+        Axes to draw on. Default: the axes of a new figure.
 
     Returns
     -------
@@ -310,24 +310,24 @@ def plot_quantiles(
 
 @dataclass(eq=False, repr=False)
 class QuantileDisplay:
-    """Quantiles against a feature, as scikit-learn's Display classes.
+    """Quantiles against a feature, like scikit-learn's Display classes.
 
-    Use `from_estimator` or `from_predictions`; `plot` draws again, on other axes.
+    Use `from_estimator` or `from_predictions`; `plot` draws on other axes.
 
     Attributes
     ----------
     x : ndarray of shape (n,)
         Values of the feature.
     quantiles : ndarray of shape (n, k)
-        Quantiles of the ascending `levels`.
+        Quantiles at the ascending `levels`.
     levels : sequence of k floats
-        Their levels.
+        Levels of the quantiles.
     y : ndarray of shape (n,) or None
         Targets.
     xlabel : str
         Label of the horizontal axis.
     ax_ : matplotlib Axes
-        The axes, once drawn; ``ax_.figure`` is the figure.
+        The axes after drawing; ``ax_.figure`` is the figure.
 
     Examples
     --------
@@ -400,7 +400,7 @@ class QuantileDisplay:
 
 
 def _array(name: str, values: Any, *shape: int) -> NDArray:
-    """Return values as an array; raise a ValueError unless they have this shape."""
+    """Return values as an array; raise a ValueError if the shape differs."""
     array = np.asarray(values)
     if array.shape != shape:
         raise ValueError(f"`{name}` must have shape {shape}, got {array.shape}")
@@ -410,23 +410,23 @@ def _array(name: str, values: Any, *shape: int) -> NDArray:
 def plot_intervals(
     model: Any, X: ArrayLike, y: ArrayLike, *, coverage: float = 0.8, ax: Any = None
 ) -> Any:
-    """Plot prediction intervals and targets, rows in the order of the interval centers.
+    """Plot prediction intervals and targets, ordered by the interval centers.
 
-    At most 60 rows, spread evenly over that order, are drawn; the title states the
-    share of all rows inside.
+    At most 60 samples, spread evenly over that order, are drawn; the title states the
+    coverage of all samples.
 
     Parameters
     ----------
     model : estimator with ``predict_interval``
-        Fitted.
+        Fitted model.
     X : array_like of shape (n, q)
-        Rows to predict.
+        Samples to predict.
     y : array_like of shape (n,)
-        Their targets.
+        Targets.
     coverage : float, default=0.8
-        Share of targets that the intervals shall contain.
+        Nominal coverage of the intervals.
     ax : matplotlib Axes, optional
-        Axes to draw on; by default those of a new figure.
+        Axes to draw on. Default: the axes of a new figure.
 
     Returns
     -------
@@ -457,9 +457,9 @@ def plot_intervals(
 
 @dataclass(eq=False, repr=False)
 class IntervalDisplay:
-    """Prediction intervals and targets, as scikit-learn's Display classes.
+    """Prediction intervals and targets, like scikit-learn's Display classes.
 
-    Use `from_estimator` or `from_predictions`; `plot` draws again, on other axes.
+    Use `from_estimator` or `from_predictions`; `plot` draws on other axes.
 
     Attributes
     ----------
@@ -468,9 +468,9 @@ class IntervalDisplay:
     intervals : ndarray of shape (n, 2)
         Ends of the intervals.
     coverage : float
-        Their nominal coverage.
+        Nominal coverage of the intervals.
     ax_ : matplotlib Axes
-        The axes, once drawn; ``ax_.figure`` is the figure.
+        The axes after drawing; ``ax_.figure`` is the figure.
 
     Examples
     --------
@@ -523,7 +523,7 @@ class IntervalDisplay:
             chosen = inside[shown] == mask
             ax.plot(place[chosen], y[shown][chosen], ".", color=color, ms=5, label=name)
         title = f"Empirical coverage {inside.mean():.1%} (nominal {self.coverage:.0%})"
-        xlabel = "rows by center of their interval"
+        xlabel = "samples by center of their interval"
         self.ax_ = finish(ax, xlabel=xlabel, ylabel="target", title=title)
         return self
 
@@ -531,9 +531,9 @@ class IntervalDisplay:
 def plot_shapley_summary(
     values: ArrayLike, X: ArrayLike, names: Any = None, *, ax: Any = None
 ) -> Any:
-    """Plot the Shapley values of many rows: one swarm of points for each feature.
+    """Plot the Shapley values of many samples: one swarm of points per feature.
 
-    Features are in descending order of their mean absolute value; the 20 first are
+    Features are in descending order of their mean absolute value; the first 20 are
     drawn. Colors are the ranks of the feature in X: blue is low, orange is high.
 
     Parameters
@@ -541,11 +541,11 @@ def plot_shapley_summary(
     values : array_like of shape (n, q)
         Shapley values.
     X : array_like of shape (n, q)
-        Rows that were explained.
+        Explained samples.
     names : sequence of str, optional
         Names of the features. Default: x0, x1, ....
     ax : matplotlib Axes, optional
-        Axes to draw on; by default those of a new figure.
+        Axes to draw on. Default: the axes of a new figure.
 
     Returns
     -------
@@ -589,21 +589,21 @@ def plot_shapley_summary(
 def plot_shapley_row(
     values: ArrayLike, expected_value: float = 0.0, names: Any = None, *, ax: Any = None
 ) -> Any:
-    """Plot the Shapley values of one row as bars, from the expected value.
+    """Plot the Shapley values of one sample as bars, from the expected value.
 
-    The title adds them up to f(x), the value that is explained: see
+    The title shows that they add up to f(x), the explained value: see
     `nbsketch.explain.shapley_values`.
 
     Parameters
     ----------
     values : array_like of shape (q,)
-        Shapley values of the row.
+        Shapley values of the sample.
     expected_value : float, default=0.0
         Value without any feature, for the title: `nbsketch.explain.expected_value`.
     names : sequence of str, optional
         Names of the features. Default: x0, x1, ....
     ax : matplotlib Axes, optional
-        Axes to draw on; by default those of a new figure.
+        Axes to draw on. Default: the axes of a new figure.
 
     Returns
     -------
@@ -650,13 +650,13 @@ def plot_shapley_dependence(
     values : array_like of shape (n, q)
         Shapley values.
     X : array_like of shape (n, q)
-        Rows that were explained.
+        Explained samples.
     feature : int, default=0
-        Column.
+        Column of X.
     names : sequence of str, optional
         Names of the features. Default: x0, x1, ....
     ax : matplotlib Axes, optional
-        Axes to draw on; by default those of a new figure.
+        Axes to draw on. Default: the axes of a new figure.
 
     Returns
     -------
@@ -709,7 +709,7 @@ def _names(names: Any, count: int) -> list[str]:
 
 
 def _plain(name: Any) -> str:
-    """Return a name as text in which "$" begins no formula."""
+    """Return a name as text in which "$" starts no formula."""
     return str(name).replace("$", r"\$")
 
 

@@ -597,7 +597,7 @@ def test_missing_files_have_the_same_message_everywhere(
     if not download:
         reason = "because download=False"
     elif name in NO_DOWNLOAD:
-        reason = "No plain files of it can be downloaded"
+        reason = "The set has no plain files to download"
     else:
         reason = "no route to host"
     assert reason in message
@@ -654,7 +654,7 @@ def test_gzipped_download_is_unpacked_and_checked(monkeypatch, tmp_path):
 
 def test_download_of_another_content_is_refused(tmp_path, monkeypatch):
     serve(monkeypatch, {"": TABLES["boston"][1].encode()})
-    with pytest.raises(FileNotFoundError, match=r"is not the known file: its SHA-256"):
+    with pytest.raises(FileNotFoundError, match=r"is not the expected file: SHA-256"):
         datasets.load_boston()
     assert not (tmp_path / "cache").exists()
 
@@ -728,7 +728,7 @@ def test_whatever_sklearn_fails_with_is_a_missing_file(monkeypatch, error):
 
     monkeypatch.setattr(sklearn.datasets, "fetch_openml", fail)
     with pytest.raises(
-        FileNotFoundError, match="Through scikit-learn it failed too"
+        FileNotFoundError, match="The download through scikit-learn failed"
     ) as caught:
         datasets.load_scm1d()
     assert shown(caught.value) == ["FileNotFoundError"]

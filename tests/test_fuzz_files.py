@@ -18,7 +18,7 @@ COUNT = 60
 
 
 def refused(path, *words):
-    with pytest.raises(ValueError, match="`path` must name a model file") as found:
+    with pytest.raises(ValueError, match="`path` must be a model file") as found:
         nbsketch.load(path)
     for word in words:
         assert word in str(found.value)
@@ -130,7 +130,7 @@ def test_other_attributes_and_parameters_are_refused(tmp_path):
     content, arrays = fuzz.read(MODELS["regressor"]()[0])
     del content["fitted"]["coef_"]
     fuzz.write(path, content, arrays)
-    refused(path, "lacks ['coef_']")
+    refused(path, "without ['coef_']")
     for name, value in [("tol", -1.0), ("verbose", "a"), ("loss", 3), ("other", 1)]:
         content, arrays = fuzz.read(MODELS["regressor"]()[0])
         content["params"][name] = value
@@ -159,7 +159,7 @@ def test_other_precisions_are_refused(name, tmp_path):
 
 def test_a_stream_goes_on_only_with_the_targets_of_before(tmp_path):
     path = tmp_path / "model.npz"
-    for value, word in [(False, "must be True"), (None, "lacks ['_one_target']")]:
+    for value, word in [(False, "must be True"), (None, "without ['_one_target']")]:
         content, arrays = fuzz.read(MODELS["sgd"]()[0])
         content["fitted"]["_one_target"] = value
         if value is None:
@@ -226,11 +226,11 @@ def test_headers_are_checked_before_arrays_are_read(tmp_path):
     huge = {"descr": "<f8", "fortran_order": False, "shape": (10**12,)}
     np.lib.format.write_array_header_1_0(header, huge)
     for data, word in [
-        (header.getvalue(), "not the size of its shape"),
+        (header.getvalue(), "not have the size of its shape"),
         (npy(np.array([None])), "holds object"),
         (npy(np.ones(3, dtype=complex)), "holds complex128"),
         (b"\x93NUMPY\x01\x00\x10\x00{'shape': (((((\n", "must name"),
-        (npy(np.ones(3)) + b"more", "not the size of its shape"),
+        (npy(np.ones(3)) + b"more", "not have the size of its shape"),
         (b"not an array", "must name"),
     ]:
         write_members(path, [("x.npy", data)])
@@ -246,7 +246,9 @@ def test_one_array_in_many_places_is_refused(tmp_path):
     zeros = {"$array": "zeros", "dtype": "<f8", "shape": [10]}
     content["params"]["bandwidth"] = [zeros] * 40
     fuzz.write(path, content, arrays)
-    refused(path, "`params.bandwidth.1` must be an array of the file that has no other")
+    refused(
+        path, "`params.bandwidth.1` must be an array of the file that is used only once"
+    )
 
 
 def test_headers_that_no_parser_has_memory_for_are_refused(tmp_path):
@@ -273,7 +275,7 @@ def test_two_arrays_of_one_name_are_refused(tmp_path):
     path = tmp_path / "model.npz"
     with pytest.warns(UserWarning, match="Duplicate name"):
         write_members(path, [("model.npy", npy(np.array("{}")))])
-    refused(path, "two arrays of one name")
+    refused(path, "two arrays of the same name")
 
 
 def test_what_compresses_too_well_is_saved_as_it_is(tmp_path, monkeypatch):

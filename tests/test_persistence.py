@@ -358,7 +358,7 @@ def write_half(path):
 def test_other_files_are_refused(write, tmp_path):
     path = tmp_path / "model.npz"
     write(path)
-    with pytest.raises(ValueError, match=r"`path` must name a model file .*model.npz"):
+    with pytest.raises(ValueError, match=r"`path` must be a model file .*model.npz"):
         nbsketch.load(path)
 
 
@@ -495,7 +495,7 @@ def test_fitted_kernels_have_a_bandwidth(model, tmp_path):
     text = json.loads(str(content["model"]))
     text["fitted"]["kernel_"]["fields"]["bandwidth"] = "median"
     np.savez(path, **content | {"model": json.dumps(text)})
-    with pytest.raises(ValueError, match="`kernel_` must have a number as bandwidth"):
+    with pytest.raises(ValueError, match="`kernel_` must have a numeric bandwidth"):
         nbsketch.load(path)
 
 
@@ -507,7 +507,7 @@ def test_files_that_are_open_hold_models():
     model.save(file)
     again = nbsketch.load(io.BytesIO(file.getvalue()[6:]))
     assert_array_equal(again.predict(X), model.predict(X))
-    with pytest.raises(ValueError, match="must name a model file"):
+    with pytest.raises(ValueError, match="must be a model file"):
         nbsketch.load(io.BytesIO(b"no model"))
-    with pytest.raises(TypeError, match="a name or an open binary file, got 3"):
+    with pytest.raises(TypeError, match="a path or an open binary file, got 3"):
         model.save(3)

@@ -323,4 +323,4 @@ def test_command(monkeypatch, capsys):
     assert cli.main(["reproduce", "rates", "--quick", "--replicates", "1"]) == 0
     assert asked == {"replicates": 1, "quick": True, "out": None, "plot_only": False}
     assert cli.main(["reproduce", "rates", "--tuning", "x"]) == 1
-    assert "--tuning does not go with rates" in capsys.readouterr().err
+    assert "--tuning is not an option of rates" in capsys.readouterr().err

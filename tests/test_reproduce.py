@@ -151,9 +151,9 @@ def test_an_unwritable_folder_is_an_error_of_one_line(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["table1", "--plot-only"], "--plot-only does not go with table1"),
-        (["figure1", "--tuning", "x.json"], "--tuning does not go with figure1"),
-        (["figure4", "--data-home", "x"], "--data-home does not go with figure4"),
+        (["table1", "--plot-only"], "--plot-only is not an option of table1"),
+        (["figure1", "--tuning", "x.json"], "--tuning is not an option of figure1"),
+        (["figure4", "--data-home", "x"], "--data-home is not an option of figure4"),
     ],
     ids=lambda value: value[0] if isinstance(value, list) else "",
 )
@@ -674,7 +674,7 @@ def test_all_runs_every_experiment_and_names_what_is_missing(monkeypatch, capsys
     assert given == dict.fromkeys(EXPERIMENTS, True)
     out, err = capsys.readouterr()
     assert "table2 was left out. rf1 is not there" in out
-    assert err == "nbsketch: not run: table2; the reasons are above\n"
+    assert err == "nbsketch: not run: table2; see the reasons above\n"
 
 
 def test_a_result_says_when_and_where_it_was_measured(tmp_path):

@@ -1,10 +1,10 @@
-"""Data sets of the papers and others, each as a `Dataset`, and synthetic ones.
+"""Data sets of the papers and others, each as a `Dataset`, and synthetic problems.
 
-A ``load_`` function searches for files in ``data_home=``, in the folder of the
-environment variable NBSKETCH_DATA, and in ``nbsketch`` in scikit-learn's data folder.
-If they are not found, it downloads them, if possible and not forbidden by
-``download=False``. A folder has one folder for each set, as in ``rf1/rf1-train.arff``;
-text files may be gzipped. Importing this module imports neither scikit-learn nor numba.
+A ``load_`` function searches the folder ``data_home=``, the folder in the environment
+variable NBSKETCH_DATA, and ``nbsketch`` in scikit-learn's data folder. Missing files
+are downloaded if possible, unless ``download=False``. Each data set has its own folder,
+as in ``rf1/rf1-train.arff``; text files may be gzipped. Importing this module imports
+neither scikit-learn nor numba.
 """
 
 from nbsketch.datasets import mulan, tables
@@ -16,7 +16,7 @@ from nbsketch.datasets.synthetic import (
     make_friedman_outliers,
 )
 
-# The loader of each set of the table file: load_abalone, load_adult, ....
+# Loaders of the sets in the table file: load_abalone, load_adult, ....
 _LOADERS = {
     loader.__name__: loader for loader in (tables.LOADERS | mulan.LOADERS).values()
 }
@@ -31,5 +31,5 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Loader:
-    """Refuse other names; it tells type checkers that there are loaders."""
+    """Raise an error for other names; tells type checkers that loaders exist."""
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,4 +1,4 @@
-"""What every loader returns: the data, the names and the published split."""
+"""Return value of the loaders: data, names and the published split."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,27 +12,27 @@ from nbsketch._report.validation import check_real, random_generator
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Dataset:
-    """A data set with its names and, where there is one, its published split.
+    """A data set with its names and, if available, its published split.
 
     Parameters
     ----------
     name : str
         Short name, as in ``load_<name>``.
     X : ndarray, scipy.sparse.csr_array or DataFrame of shape (n_samples, n_features)
-        Inputs; the training rows of a published split come first.
+        Inputs; the training samples of a published split come first.
     y : ndarray of shape (n_samples,) or (n_samples, n_targets), or Series
-        Targets, row by row.
+        Targets.
     feature_names : tuple of str
-        One name for each column of `X`.
+        One name per column of `X`.
     target_names : tuple of str
-        One name for each column of `y`; one name when `y` is 1-dimensional.
+        One name per column of `y`; a single name if `y` is 1-dimensional.
     n_train : int or None, default=None
-        Number of training rows; None for a set without a published split.
+        Number of training samples; None for a set without a published split.
 
     Raises
     ------
     ValueError
-        If the parts do not fit together.
+        If the parts are inconsistent.
 
     Examples
     --------
@@ -92,34 +92,34 @@ class Dataset:
 
     @property
     def y_test(self) -> Any:
-        """Targets of the published test part, row by row."""
+        """Targets of the published test part."""
         return self.y[self._boundary() :]
 
     def random_split(
         self, rng: Any = None, fractions: Sequence[float] = (0.7, 0.3)
     ) -> tuple[tuple[Any, Any], ...]:
-        """Deal the rows out at random, the published split put aside.
+        """Split the samples at random, ignoring the published split.
 
-        With ``F_j`` the sum of the first j fractions, part j takes the rows from
-        ``round(n F_{j-1})`` to ``round(n F_j)`` of one random permutation.
+        With ``F_j`` the sum of the first j fractions, part j has the samples ``round(n
+        F_{j-1})`` to ``round(n F_j)`` of one random permutation.
 
         Parameters
         ----------
         rng : None, int, numpy.random.Generator or numpy.random.RandomState
-            Source of the permutation; None draws a fresh one.
+            Random numbers of the permutation. None: a new permutation in each call.
         fractions : sequence of float, default=(0.7, 0.3)
-            Share of each part, in (0, 1]. Rows beyond their sum are left out.
+            Share of each part, in (0, 1]. Samples beyond their sum are not used.
 
         Returns
         -------
         tuple of (X, y) pairs
-            One pair for each fraction.
+            One pair per fraction.
 
         Raises
         ------
         ValueError
-            If a fraction is outside (0, 1], if they sum to more than 1, or if a
-            part would be empty.
+            If a fraction is outside (0, 1], if they sum to more than 1, or if a part
+            would be empty.
 
         Examples
         --------
@@ -138,7 +138,7 @@ class Dataset:
         cuts = np.rint(n_samples * np.cumsum([0.0, *sizes])).astype(int)
         if np.diff(cuts).min(initial=n_samples) == 0:
             raise ValueError(
-                f"`fractions` must leave no part of the {n_samples} rows empty, "
+                f"`fractions` must leave no part of the {n_samples} samples empty, "
                 f"got {fractions!r}"
             )
         order = random_generator(rng).permutation(n_samples)
@@ -154,5 +154,5 @@ class Dataset:
 
 
 def _rows(data: Any, index: NDArray) -> Any:
-    """Return some rows of an array, a sparse matrix, or a data frame by position."""
+    """Return a subset of an array, a sparse matrix or a data frame by position."""
     return data.iloc[index] if hasattr(data, "iloc") else data[index]

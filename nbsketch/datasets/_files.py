@@ -1,4 +1,4 @@
-"""Files of the data sets: the table file, places, downloads, text and ARFF files."""
+"""Files of the data sets: table file, folders, downloads, text and ARFF files."""
 
 import gzip
 import hashlib
@@ -28,7 +28,7 @@ from nbsketch.datasets._dataset import Dataset
 # Errors of a download; all are reported as FileNotFoundError.
 _DOWNLOAD_ERRORS = (OSError, HTTPException, EOFError, zlib.error)
 _TIMEOUT = 30.0  # seconds
-# Largest file that is downloaded or unpacked.
+# Maximum size of a downloaded or unpacked file.
 MOST_BYTES = 1 << 28
 _ATTRIBUTE = re.compile(
     r"""@attribute\s+('(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|\S+)""", re.IGNORECASE
@@ -38,9 +38,9 @@ _SETS = tomllib.loads(Path(__file__).with_name("sets.toml").read_text("utf-8"))
 
 @dataclass(frozen=True)
 class RemoteFile:
-    """One file: its name on disk, its address, and the SHA-256 of its content.
+    """One file: name on disk, address, and SHA-256 of its content.
 
-    The file at an address that ends with .gz is unpacked first.
+    If the address ends with .gz, the download is unpacked first.
     """
 
     name: str
@@ -50,7 +50,7 @@ class RemoteFile:
 
 @dataclass(frozen=True, kw_only=True)
 class Entry:
-    """A set of the table file: its files, their origin, parts of its documentation."""
+    """A set of the table file: files, source and parts of its documentation."""
 
     name: str
     origin: str
@@ -79,7 +79,7 @@ def locate(
 def fetch_through_sklearn(
     fetcher: Callable[..., Any], missing: FileNotFoundError, **options: Any
 ) -> Any:
-    """Return the result of a downloader of scikit-learn, or raise `missing` again."""
+    """Return the result of a scikit-learn downloader, or raise `missing` again."""
     before = socket.getdefaulttimeout()
     socket.setdefaulttimeout(_TIMEOUT)  # the downloaders have no option for it
     try:
@@ -88,7 +88,7 @@ def fetch_through_sklearn(
             return fetcher(n_retries=1, delay=0.1, **options)
     # An identifier unknown to OpenML, or a file that cannot be parsed, is a ValueError.
     except (*_DOWNLOAD_ERRORS, ValueError) as error:
-        message = f"{missing} Through scikit-learn it failed too: {error}."
+        message = f"{missing} The download through scikit-learn failed: {error}."
         raise FileNotFoundError(message) from None
     finally:
         socket.setdefaulttimeout(before)
@@ -104,7 +104,7 @@ def fetch(url: str) -> bytes:
 def _checked_size(url: str, content: bytes) -> bytes:
     if len(content) > MOST_BYTES:
         raise OSError(
-            f"{url} is not the known file: it has more than {MOST_BYTES} bytes"
+            f"{url} is not the expected file: it has more than {MOST_BYTES} bytes"
         )
     return content
 
@@ -116,20 +116,20 @@ def _folders(data_home: str | os.PathLike | None) -> list[Path]:
 
 
 def _cache_folder() -> Path:
-    # The rule of sklearn.datasets.get_data_home, which would create the folder
-    # and takes a second to import.
+    # The rule of sklearn.datasets.get_data_home, which would create the folder and
+    # takes a second to import.
     home = os.environ.get("SCIKIT_LEARN_DATA", "~/scikit_learn_data")
     return Path(home).expanduser() / "nbsketch"
 
 
 def _present(path: Path) -> Path | None:
-    """Return the path of the plain or the gzipped file, None if neither exists."""
+    """Return the path of the plain or the gzipped file; None if neither exists."""
     candidates = (path, path.with_name(path.name + ".gz"))
     return next((candidate for candidate in candidates if candidate.is_file()), None)
 
 
 def _download(name: str, file: RemoteFile) -> Path:
-    """Download a file into the cache and return its path, if its SHA-256 is known."""
+    """Download a file into the cache if its SHA-256 matches; return its path."""
     url = str(file.url)
     content = fetch(url)
     if url.endswith(".gz"):
@@ -138,7 +138,7 @@ def _download(name: str, file: RemoteFile) -> Path:
     digest = hashlib.sha256(content).hexdigest()
     if digest != file.sha256:
         raise OSError(
-            f"{url} is not the known file: its SHA-256 is {digest}, not {file.sha256}"
+            f"{url} is not the expected file: SHA-256 is {digest}, not {file.sha256}"
         )
     path = _cache_folder() / name / file.name
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -147,7 +147,7 @@ def _download(name: str, file: RemoteFile) -> Path:
     part.write_bytes(content)
     try:
         part.replace(path)
-    except PermissionError:  # on Windows, of a file that another process reads
+    except PermissionError:  # on Windows, if another process reads the file
         part.unlink()
     return path
 
@@ -164,23 +164,23 @@ def _explain(
     if failure is not None:
         attempt = f"The download failed: {failure}."
     elif download:
-        attempt = "No plain files of it can be downloaded."
+        attempt = "The set has no plain files to download."
     else:
         attempt = "Nothing was downloaded, because download=False."
     return (
         f"The data set {entry.name!r} was not found. It needs {names} (each may be "
-        f"gzipped, with .gz at the end of its name). Source: {entry.origin}. Put the "
-        f"files into FOLDER/{entry.name}/ and pass data_home=FOLDER or set the "
-        f"environment variable NBSKETCH_DATA to FOLDER. Looked in: {looked}. {attempt}"
+        f"gzipped, with the suffix .gz). Source: {entry.origin}. Put the files into "
+        f"FOLDER/{entry.name}/ and pass data_home=FOLDER or set the environment "
+        f"variable NBSKETCH_DATA to FOLDER. Folders searched: {looked}. {attempt}"
     )
 
 
 def read_lines(path: Path) -> list[str]:
-    """Return the lines of a text file that are not blank."""
+    """Return the nonblank lines of a text file."""
     data = path.read_bytes()
     if path.suffix == ".gz":
         data = gzip.decompress(data)
-    # Only names may hold bytes that are not UTF-8.
+    # Only names may contain bytes that are not UTF-8.
     text = data.decode("utf-8-sig", errors="replace")
     return [line for line in text.split("\n") if line.strip()]
 
@@ -192,7 +192,7 @@ def parse_rows(
     delimiter: str | None = None,
     dtype: type = float,
 ) -> NDArray:
-    """Return (len(lines), n_columns) entries; None: delimited by white space."""
+    """Return (len(lines), n_columns) entries; None: separated by white space."""
     if not lines:
         raise ValueError(f"{path} has no rows of data")
     try:
@@ -207,7 +207,7 @@ def parse_rows(
 
 
 def read_arff(path: Path) -> tuple[list[str], NDArray | csr_array]:
-    """Return the names of the columns and the table; missing values, '?', are NaN.
+    """Return column names and table; missing values ('?') are NaN.
 
     Rows are dense, or sparse as in {i v, ...}.
     """
@@ -225,7 +225,7 @@ def read_arff(path: Path) -> tuple[list[str], NDArray | csr_array]:
 
 
 def read_dense_arff(path: Path) -> tuple[list[str], NDArray]:
-    """Return the names of the columns and the table as one array."""
+    """Return column names and table as one array."""
     names, table = read_arff(path)
     return names, table if isinstance(table, np.ndarray) else table.toarray()
 
@@ -272,10 +272,10 @@ def _parsed(key: str, value: Any) -> Any:
 
 
 def described(load: Loader, entry: Entry, **defaults: str) -> Loader:
-    """Return the loader of a set, its docstring filled with the texts of the set."""
+    """Return the loader of a set, with its docstring completed by the set's texts."""
     load.__name__ = load.__qualname__ = f"load_{entry.name.replace('-', '_')}"
     load.__module__ = "nbsketch.datasets"
-    if load.__doc__:  # python -OO leaves none
+    if load.__doc__:  # removed by python -OO
         files = " and ".join(f"``{entry.name}/{file.name}``" for file in entry.files)
         texts = {"details": "", **defaults, **entry.text, "files": files}
         for name in texts.keys() & {"download", "preparation", "returns"}:

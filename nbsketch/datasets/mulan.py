@@ -1,4 +1,4 @@
-"""Sets with published splits: Mulan's labels and targets, and images of otoliths."""
+"""Sets with published splits: Mulan's labels and targets, and otolith images."""
 
 import csv
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ _NO_DOWNLOAD = (
 
 @dataclass(frozen=True, kw_only=True)
 class LabelSet(Entry):
-    """Files and shape of a set; `n_train`: rows of the first file if None."""
+    """Files and shape of a set; `n_train` None: the rows of the first file."""
 
     n_features: int
     n_labels: int
@@ -75,8 +75,8 @@ def label_loader(name: str) -> Loader:
         Raises
         ------
         FileNotFoundError
-            If a file is not found; it says where the files come from and where to put
-            them.
+            If a file is not found; the message says where to get the files and where to
+            put them.
         ValueError
             If a file does not have the expected columns, or an image not its size.
 
@@ -119,8 +119,8 @@ def _read_ages(path: Path) -> NDArray:
 def _read_image(path: Path) -> NDArray:
     if not path.is_file():
         raise FileNotFoundError(
-            f"The image {path} of the data set 'otoliths' was not found, although the "
-            "table beside it has a row for it: put all images there"
+            f"The image {path} of the data set 'otoliths' was not found, but the table "
+            "beside it has a row for it: put all images into this folder"
         )
     image = np.load(path)
     if image.size != _SIDE**2:
@@ -169,10 +169,10 @@ def target_loader(name: str) -> Loader:
         preparation : {{"plain", "paper"}}, default="plain"
         {preparation}
         download : bool, default=True
-            Whether to download the files if none of these folders has them: the two
-            files from the Mulan project, verified by SHA-256, or else the whole set
-            from OpenML through scikit-learn, assumed to hold the training rows followed
-            by the test rows (only their number is verified).
+            Whether to download missing files: the two files from the Mulan project,
+            verified by SHA-256, or else the complete set from OpenML through
+            scikit-learn, which is assumed to have the training samples first (only
+            their number is verified).
 
         Returns
         -------
@@ -182,11 +182,11 @@ def target_loader(name: str) -> Loader:
         Raises
         ------
         FileNotFoundError
-            If a file is neither found nor downloaded; it says where the files come
-            from and where to put them.
+            If a file is neither found nor downloaded; the message says where to get the
+            files and where to put them.
         ValueError
             If a file does not have the expected columns, or the set of OpenML not the
-            expected number of rows.
+            expected number of samples.
 
         References
         ----------
@@ -213,7 +213,7 @@ def target_loader(name: str) -> Loader:
 def _read_targets(
     entry: TargetSet, data_home: Folder, download: bool
 ) -> tuple[tuple[str, ...], NDArray, NDArray, int]:
-    """Return the names of the inputs, the inputs, the targets and n_train."""
+    """Return input names, inputs, targets and n_train."""
     try:
         paths = _files.locate(entry, data_home, download)
     except FileNotFoundError as missing:
@@ -231,7 +231,7 @@ def _read_targets(
 def _read_openml(
     entry: TargetSet, missing: FileNotFoundError
 ) -> tuple[tuple[str, ...], NDArray, NDArray]:
-    """Return the whole set as OpenML has it; raise `missing` if it fails."""
+    """Return the complete set from OpenML; raise `missing` if it fails."""
     from sklearn.datasets import fetch_openml
 
     bunch = _files.fetch_through_sklearn(
@@ -255,7 +255,7 @@ def _read_openml(
 def _split_columns(
     entry: TargetSet, names: Sequence[str], table: NDArray, what: str
 ) -> tuple[tuple[str, ...], NDArray, NDArray]:
-    """Return the names of the inputs, the inputs and the targets of a table."""
+    """Return input names, inputs and targets of a table."""
     targets = [names.index(name) for name in entry.target_names if name in names]
     inputs = [i for i in range(len(names)) if i not in set(targets)]
     if (len(inputs), len(targets)) != (entry.n_features, len(entry.target_names)):
@@ -268,9 +268,9 @@ def _split_columns(
 
 
 def _fill_with_training_mean(X: NDArray, n_train: int) -> NDArray:
-    """Return X with NaN replaced by the mean of the training values of the column.
+    """Return X with NaN replaced by the training mean of the column.
 
-    A column without training values is constant, and has no effect.
+    A column without training values becomes constant and has no effect.
     """
     from sklearn.impute import SimpleImputer
 

@@ -16,11 +16,11 @@ from nbsketch._report.validation import (
     random_generator,
 )
 
-_OUTLIER_MEAN = 1.5  # of the inputs of the papers' problem
+_OUTLIER_MEAN = 1.5  # of the inputs, as in the paper
 _SIGNS = 0  # seed of the signs of DiagonalDesign
-_BACKGROUND = 100  # words of a row from the whole vocabulary
+_BACKGROUND = 100  # words of a document from the whole vocabulary
 _WORDS_OF_LABEL = 25
-_KEPT = 0.5  # share of the words of a label in a row
+_KEPT = 0.5  # share of the words of a label in a document
 
 
 def make_friedman_outliers(
@@ -32,32 +32,32 @@ def make_friedman_outliers(
     outlier_std: float = 0.25,
     random_state: Any = None,
 ) -> tuple[NDArray, NDArray]:
-    """Draw Friedman's additive regression problem with a few rows far outside.
+    """Draw Friedman's additive regression problem with a few outlying inputs.
 
-    The target depends on the first five inputs only::
+    The target depends only on the first five inputs::
 
         y = 0.1 exp(4 x_1) + 4 / (1 + exp(-20 (x_2 - 1/2))) + 3 x_3 + 2 x_4 + x_5 + e
 
-    where e is normal with mean 0 and standard deviation `noise`. Inputs are uniform
-    on [0, 1], except those of `n_outliers` rows chosen at random, whose inputs are
-    all normal with mean 1.5. Their targets follow the same formula, which makes
-    them large: the exponential alone is about 40 there and 5.5 at most elsewhere.
+    where e is normal with mean 0 and standard deviation `noise`. Inputs are uniform on
+    [0, 1], except for `n_outliers` random samples, whose inputs are normal with mean
+    1.5. Their targets follow the same formula and are therefore large: the exponential
+    term is about 40 there and at most 5.5 elsewhere.
 
     Parameters
     ----------
     n_samples : int, default=10_000
-        Number of rows.
+        Number of samples.
     n_features : int, default=10
-        Number of inputs, at least 5; those after the fifth do not matter for y.
+        Number of inputs, at least 5; only the first five affect y.
     n_outliers : int or None, default=None
-        Number of outlying rows; None means ``floor(sqrt(n_samples))``, 0 none.
+        Number of outlying samples. None: ``floor(sqrt(n_samples))``.
     noise : float, default=1.0
-        Standard deviation of e; 0 returns the values of the function itself.
+        Standard deviation of e; 0 returns the values of the function.
     outlier_std : float, default=0.25
         Standard deviation of the outlying inputs.
     random_state : None, int, numpy.random.Generator or numpy.random.RandomState
-        Source of randomness; None draws a fresh one. The draws do not depend on
-        `noise`, and rows that are no outliers do not depend on `n_outliers`.
+        Random numbers. None: new ones in each call. The draws do not depend on `noise`,
+        and samples that are not outliers do not depend on `n_outliers`.
 
     Returns
     -------
@@ -69,16 +69,16 @@ def make_friedman_outliers(
     Raises
     ------
     TypeError, ValueError
-        If an argument is not a number of its range.
+        If an argument has the wrong type or is out of range.
 
     Notes
     -----
-    The function is that of Friedman (1991), Multivariate adaptive regression
-    splines, section 4.3; the outliers are those of the experiments of El Ahmad,
-    Laforgue and d'Alche-Buc (2023), Fast kernel methods for generic Lipschitz
-    losses via p-sparsified sketches. There the training and the test set hold
-    10 000 rows each, both with outliers. Its text gives 0.25 as the variance; the
-    default here is the standard deviation its published results were made with.
+    The function is from Friedman (1991), Multivariate adaptive regression splines,
+    section 4.3; the outliers are from the experiments of El Ahmad, Laforgue and
+    d'Alche-Buc (2023), Fast kernel methods for generic Lipschitz losses via
+    p-sparsified sketches, where the training and test sets have 10,000 samples each,
+    both with outliers. The paper states 0.25 as the variance; the default here is the
+    standard deviation used for its published results.
 
     Examples
     --------
@@ -117,14 +117,15 @@ class DiagonalDesign:
               \varphi_j(x) = \sqrt2 \cos(\pi j x), \qquad j = 1, \dots, J,
 
     have the inner products of a kernel whose integral operator L is diagonal in the
-    orthonormal :math:`\varphi_j`, with the eigenvalues :math:`\mu_j`. The target is
+    orthonormal :math:`\varphi_j`, with eigenvalues :math:`\mu_j`. The target is
 
     .. math:: f = \sum_j c_j\, \varphi_j, \qquad
               c_j \propto \pm\mu_j^{\zeta}\, j^{-1/2}, \qquad \sum_j c_j^2 = 1.
 
-    So :math:`\gamma` is the capacity: the effective dimension grows as
-    :math:`\alpha^{-\gamma}`. And :math:`\zeta` is the source: :math:`f = L^r g` with a
-    square summable g for every r below it and none above, up to the number of modes.
+    Here :math:`\gamma` is the capacity: the effective dimension grows like
+    :math:`\alpha^{-\gamma}`. The exponent :math:`\zeta` is the source: :math:`f = L^r
+    g` with a square summable g for every r below :math:`\zeta`, and for no r above it,
+    up to the number of modes.
 
     Parameters
     ----------
@@ -135,7 +136,7 @@ class DiagonalDesign:
 
     Notes
     -----
-    The random signs, always the same, keep f from having its peak at an end.
+    The signs are random but fixed, so that f has no peak at an end.
 
     Examples
     --------
@@ -186,13 +187,13 @@ class DiagonalDesign:
         Parameters
         ----------
         n_samples : int
-            Number of rows.
+            Number of samples.
         source : float
-            Positive exponent zeta.
+            Source exponent zeta (> 0).
         noise : float
             Standard deviation of the noise.
         random_state : None, int, numpy.random.Generator or numpy.random.RandomState
-            Source of randomness. The inputs do not depend on `source` and `noise`.
+            Random numbers. The inputs do not depend on `source` and `noise`.
         """
         n = check_integer("n_samples", n_samples)
         noise = check_real("noise", noise, low=0, high_open=True)
@@ -206,9 +207,9 @@ class DiagonalDesign:
         Parameters
         ----------
         coef : array_like of shape (J,) or (J, k)
-            Coefficients w of one function, or of several.
+            Coefficients w of one function, or of k functions.
         source : float
-            Exponent of the target f.
+            Source exponent of the target f.
 
         Returns
         -------
@@ -230,7 +231,8 @@ def make_documents(
 
     A document has 1 label plus a Poisson(1.05) number of others, about 100 words from
     the whole vocabulary, and a random half of the 25 words of each of its labels. The
-    frequencies of labels and words follow Zipf laws with exponents 0.8 and 0.5.
+    frequencies of labels and words follow Zipf distributions with exponents 0.8 and
+    0.5.
 
     Parameters
     ----------
@@ -241,7 +243,7 @@ def make_documents(
     n_labels : int, default=20
         Number of columns of Y.
     random_state : None, int, numpy.random.Generator or numpy.random.RandomState
-        Source of randomness; None draws a fresh one.
+        Random numbers. None: new ones in each call.
 
     Returns
     -------

@@ -1,4 +1,4 @@
-"""Sets that are one table: numbers, categories, a target or labels."""
+"""Sets with a single table: numbers, categories, a target or labels."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -23,8 +23,8 @@ SHA-256."""
 class TableEntry(Entry):
     """A text file, and the names of the features and of the target.
 
-    `categories` are the features that hold text, or codes of categories; `target` and
-    `left_out` are columns of the file, from 0. Several files are a published split.
+    `categories` are the features with text or category codes; `target` and `left_out`
+    are columns of the file, from 0. Several files are a published split.
     """
 
     feature_names: tuple[str, ...]
@@ -37,8 +37,8 @@ class TableEntry(Entry):
     left_out: tuple[int, ...] = ()
 
 
-# Returns X and y of a table and its files, and the number of training rows of a
-# published split, if any.
+# Functions that return X and y of a table and its files, and the number of training
+# samples of a published split, if any.
 Read = Callable[..., tuple[Any, ...]]
 TABLES = _files.read_entries(TableEntry, "tables")
 
@@ -95,7 +95,7 @@ def _texts(field: NDArray) -> NDArray:
 
 
 def _labels(field: NDArray) -> NDArray:
-    """Return integers if all labels are, else text."""
+    """Return integers if all labels are integers, else text."""
     try:
         return field.astype(np.int64)
     except ValueError:
@@ -125,7 +125,7 @@ _READERS: dict[str, Read] = {"autompg": _read_autompg, "california": _read_calif
 
 
 def _read(table: TableEntry, data_home: Folder, download: bool) -> tuple[Any, ...]:
-    """Read a table; what is missing of one of them scikit-learn downloads too."""
+    """Read a table; if a file is missing, use scikit-learn's downloader if any."""
     try:
         paths = _files.locate(table, data_home, download)
     except FileNotFoundError as missing:
@@ -159,9 +159,10 @@ def table_loader(name: str) -> Loader:
         download : bool, default=True
         {download}
         as_frame : bool, default=False
-            Whether X is a pandas DataFrame and y a Series: categories and labels are
-            categorical, whole numbers integers. False: X is an array of floats, or of
-            objects if there are categories, with None or NaN for missing values.
+            Whether X is a pandas DataFrame and y a Series, with categorical dtypes for
+            categories and labels and integers for whole numbers. False: X is an array
+            of floats, or of objects if there are categories, with None or NaN for
+            missing values.
 
         Returns
         -------
@@ -171,8 +172,8 @@ def table_loader(name: str) -> Loader:
         Raises
         ------
         FileNotFoundError
-            If a file is neither found nor downloaded; it says where the files come
-            from and where to put them.
+            If a file is neither found nor downloaded; the message says where to get the
+            files and where to put them.
         ValueError
             If the file does not have the expected columns.
 

@@ -1,16 +1,16 @@
-"""Models as .npz files: arrays as arrays, everything else as JSON, nothing pickled.
+"""Model files (.npz): arrays as arrays, everything else as JSON, no pickle.
 
-A file of unknown origin is safe to load: it can do no more than make a model of
-nbsketch from valid parts. See `load`, and its `trusted` for estimators of other
-libraries. In the JSON, an object with a dollar key encodes another type:
+Files of unknown origin are safe to load: they can only create a model of nbsketch from
+valid parts. See `load`, and its parameter `trusted` for estimators of other libraries.
+In the JSON, an object with a dollar key encodes another type:
 
 =========================================  ==========================================
 ``{"$array": name, "dtype", "shape"}``     an array of the file, of that type and shape
 ``{"$csr": {...}}``                        a CSR array by its parts
-``{"$names": [...]}``                      an array of texts
+``{"$names": [...]}``                      an array of strings
 ``{"$tuple": [...]}``                      a tuple
 ``{"$object": class, "fields": {...}}``    a small object, public or registered
-``{"$estimator": array}``                  one of another library, as bytes of skops
+``{"$estimator": array}``                  an estimator of another library (skops)
 =========================================  ==========================================
 """
 
@@ -38,21 +38,21 @@ from nbsketch.sketches._sketch import Origin
 __all__ = ["load"]
 
 _FORMAT = "nbsketch model 2"
-# Where scikit-learn keeps callbacks, which see fits and have no place in a file.
+# Attribute in which scikit-learn stores callbacks, which are not saved.
 _CALLBACKS = "_skl_callbacks"
 _UNSAVABLE = "a model file holds numbers, text, arrays and objects of nbsketch"
 _CSR = "data", "indices", "indptr", "shape"
 
 
 class SaveMixin:
-    """Gives an estimator its `save`."""
+    """Mixin that provides `save`."""
 
     def save(self: Any, path: str | Path | BinaryIO) -> None:
         """Write the model to a portable .npz file, without pickle.
 
-        `nbsketch.load` reads it back. A kernel that is a Python function cannot be
-        saved. An old file stays as it is until the new one is complete. A binary file
-        that is open, such as ``io.BytesIO()``, is written to where it stands.
+        Read it with `nbsketch.load`. Kernels that are Python functions cannot be saved.
+        An existing file is replaced only when the new one is complete. An open binary
+        file, such as ``io.BytesIO()``, is written at its current position.
         """
         arrays: dict[str, Any] = {}
         name = name_of(self, "model")
@@ -65,18 +65,18 @@ class SaveMixin:
             "params": encode(_stored(params), "params", arrays),
             "fitted": encode(fitted, "fitted", arrays),
         }
-        if fitted:  # what `load` would refuse is refused now
+        if fitted:  # check now what `load` will check
             check_state(name, fitted, params)
-        # All that can be refused is, before the file is touched.
+        # Everything that can fail is checked before the file is touched.
         text = json.dumps(content)
         write_archive(path, {"format": _FORMAT, "model": text, **arrays})
 
 
 def _stored(params: dict[str, Any]) -> dict[str, Any]:
-    """Return the parameters that a file holds: of `cv` an integer or None.
+    """Return the parameters that a file holds; `cv` only if an integer or None.
 
-    Splitters and index arrays belong to the training rows, which are not in the file; a
-    callback is code.
+    Splitters and index arrays refer to training data, which are not in the file;
+    callbacks are code.
     """
     kept = {name: value for name, value in params.items() if name != "callback"}
     if not isinstance(params.get("cv"), Integral | None):
@@ -85,34 +85,34 @@ def _stored(params: dict[str, Any]) -> dict[str, Any]:
 
 
 def load(path: str | Path | BinaryIO, trusted: Sequence[str] | None = None) -> Any:
-    """Read a model that was written by its ``save`` method.
+    """Read a model written by its ``save`` method.
 
-    Files of unknown origin are safe. Every array is checked against the text of the
-    file and every value against what the estimator takes, before compiled code uses it:
-    types, shapes, bounds of indices, finite numbers, and that all parts fit together.
-    Nothing is unpickled, and memory is bounded: each array is used once, and all of
-    them may take 64 MiB, or 100 times the size of the file if that is more.
+    Files of unknown origin are safe. Before compiled code uses them, all arrays are
+    checked against the description in the file, and all values against the requirements
+    of the estimator: types, shapes, index bounds, finite numbers and consistency of the
+    parts. Nothing is unpickled. Memory is limited: each array is used once, and all
+    arrays together take at most 64 MiB or 100 times the file size, whichever is larger.
 
     Parameters
     ----------
     path : str, Path or binary file
-        The file; one that is open is read to its end.
+        The file; an open file is read to its end.
     trusted : sequence of str, default=None
-        Types that may be made for estimators of other libraries (`partners`), by the
-        names that the error lists, beside those that the package skops trusts by
-        itself: trusted types may crash the process if the file is not sound. None: a
-        file with such estimators is refused.
+        Types that may be created for estimators of other libraries (`partners`), by the
+        names listed in the error, in addition to the types trusted by the package
+        skops. Trusted types may crash the process if the file is corrupt. None: files
+        with such estimators raise an error.
 
     Returns
     -------
     estimator
-        The model, with the same parameters and the same predictions.
+        Model with the same parameters and the same predictions.
 
     Raises
     ------
     ValueError
-        If the file is not a model file of nbsketch, or if a part of it is not valid;
-        the message names the part.
+        If the file is not a model file of nbsketch, or if a part of it is invalid; the
+        message names the part.
     OSError
         If the file cannot be read.
 
@@ -126,46 +126,46 @@ def load(path: str | Path | BinaryIO, trusted: Sequence[str] | None = None) -> A
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     path = pathlib.Path(folder) / "model.npz"
     ...     model.save(path)
-    ...     again = nbsketch.load(path)
-    >>> bool((again.predict(X) == model.predict(X)).all())
-    True
+    ...     loaded = nbsketch.load(path)
+    >>> print(abs(loaded.predict(X) - model.predict(X)).max())
+    0.0
     """
     try:
         with open_archive(path) as archive:
             return _model(archive, trusted)
     except OSError:
         raise
-    except Exception as error:  # of a crafted file: any, even a MemoryError
+    except Exception as error:  # a crafted file may raise any, even MemoryError
         raise ValueError(
-            f"`path` must name a model file of nbsketch, got {path}: {error}"
+            f"`path` must be a model file of nbsketch, got {path}: {error}"
         ) from error
 
 
 def _model(archive: Archive, trusted: Sequence[str] | None) -> Any:
     if archive.text("format") != _FORMAT:
-        raise ValueError("its format is unknown: it may be of another version")
+        raise ValueError("its format is unknown: it may be from another version")
     content = json.loads(archive.text("model"))
     keys = {"version", "class", "params", "fitted"}
     if not isinstance(content, dict) or set(content) != keys:
-        raise ValueError("its text must describe version, class, params and fitted")
+        raise ValueError("its text must contain version, class, params and fitted")
     cls = named_class(content["class"])
     decode = Decoder(archive, trusted)
     if cls.__name__ not in STATES:
         raise ValueError(f"{cls.__name__} is not an estimator that can be saved")
-    # Types to be trusted are those of fitted partners: they come first.
+    # Partners come first, because their types have to be trusted.
     fitted, params = (decode(content[name], name) for name in ("fitted", "params"))
     if not (isinstance(params, dict) and isinstance(fitted, dict)):
         raise TypeError("`params` and `fitted` must be objects of JSON")
     check_parameters(params)
     model = cls(**params)
     if fitted:
-        params = model.get_params(deep=False)  # with defaults for those not in the file
+        params = model.get_params(deep=False)  # defaults for missing parameters
         vars(model).update(check_state(cls.__name__, fitted, params))
     return model
 
 
 def encode(value: Any, name: str, arrays: dict[str, np.ndarray]) -> Any:
-    """Return `value` in terms of JSON; arrays go to `arrays` under their names."""
+    """Return `value` in JSON types; arrays are added to `arrays` by name."""
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, np.generic):
@@ -185,7 +185,7 @@ def encode(value: Any, name: str, arrays: dict[str, np.ndarray]) -> Any:
         parts = [encode(v, f"{name}.{i}", arrays) for i, v in enumerate(value)]
         return parts if isinstance(value, list) else {"$tuple": parts}
     if isinstance(value, Origin) and value.probabilities is not None:
-        return None  # n numbers: the sketch cannot grow once it is loaded
+        return None  # n numbers: a loaded sketch cannot grow
     if is_object(type(value)):
         fields = {key: getattr(value, key) for key in signature(type(value)).parameters}
         inside = encode(fields, name, arrays)
@@ -194,14 +194,14 @@ def encode(value: Any, name: str, arrays: dict[str, np.ndarray]) -> Any:
         packed = np.frombuffer(_skops().dumps(value), dtype=np.uint8)
         return {"$estimator": encode(packed, name, arrays)}
     if isinstance(value, np.random.Generator | np.random.RandomState):
-        return None  # a stream has no place in a file; the model is drawn already
+        return None  # generators are not saved; the model is already drawn
     raise TypeError(f"{_UNSAVABLE}, but `{name}` is {value!r}")
 
 
 class Decoder:
-    """Makes values of the JSON of a file, of each array once.
+    """Convert the JSON of a file to values, using each array once.
 
-    An error names the value by its path in the file.
+    Errors name the value by its path in the file.
     """
 
     def __init__(self, archive: Archive, trusted: Sequence[str] | None = None) -> None:
@@ -210,7 +210,7 @@ class Decoder:
         self._unused = set(archive.headers)
 
     def __call__(self, value: Any, name: str) -> Any:
-        """Return the value that JSON encodes; `name` is its path."""
+        """Return the value encoded by JSON; `name` is its path."""
         match value:
             case list():
                 return [self(v, f"{name}.{i}") for i, v in enumerate(value)]
@@ -235,10 +235,10 @@ class Decoder:
     def _array(self, name: str, array: Any, claimed: Any) -> np.ndarray:
         if not isinstance(array, str) or array not in self._unused:
             raise ValueError(
-                f"`{name}` must be an array of the file that has no other place in the "
-                f"text, got {array!r:.60}"
+                f"`{name}` must be an array of the file that is used only once, got "
+                f"{array!r:.60}"
             )
-        self._unused.remove(array)  # memory is bounded if no array is read twice
+        self._unused.remove(array)  # limits memory: no array is read twice
         dtype, shape = self._archive.headers[array]
         actual = {"dtype": dtype.str, "shape": list(shape)}
         if claimed != actual:
@@ -258,7 +258,7 @@ class Decoder:
         data = np.asarray(packed, dtype=np.uint8).tobytes()
         with ZipFile(BytesIO(data)) as parts:
             size = sum(part.file_size for part in parts.infolist())
-        if size > len(data):  # memory is bounded
+        if size > len(data):  # limits memory
             raise ValueError(f"`{name}` must not be compressed, got {size} bytes")
         types = _skops().get_untrusted_types(data=data)
         if self._trusted is None or not set(types) <= set(self._trusted):
@@ -283,7 +283,7 @@ def _skops() -> Any:
 
 
 def is_object(cls: type) -> bool:
-    """Return whether a file can hold objects of a class, by their fields."""
+    """Return whether objects of a class can be saved by their fields."""
     named = STORED.get(cls.__name__) is cls
     return named or (is_dataclass(cls) and not hasattr(cls, "fit"))
 

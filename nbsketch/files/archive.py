@@ -1,4 +1,4 @@
-"""Arrays in an .npz file, with headers and sizes checked before anything is read."""
+"""Arrays in an .npz file; headers and sizes are checked before reading."""
 
 import io
 import math
@@ -16,10 +16,10 @@ import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
-# Arrays take at most this memory, or so many times that of the file if it is larger.
+# Arrays take at most this memory, or this multiple of the file size if larger.
 FREE_BYTES = 64 << 20
 LARGEST_RATIO = 100
-# The text that describes a model takes at most this memory.
+# Maximum memory of the text that describes a model.
 TEXT_BYTES = 64 << 20
 _KINDS = "biufUS"
 # Readers of a header, by the version of the .npy format.
@@ -28,10 +28,10 @@ _ARRAYS = 10_000
 
 
 class Archive:
-    """The arrays of an open .npz file by name, read when they are asked for.
+    """The arrays of an open .npz file by name, read on access.
 
-    Opening it reads headers only. It raises a ValueError if an array holds objects, if
-    its size is not that of its header, or if all of them together are too large.
+    Opening reads only headers. A ValueError is raised if an array holds objects, if its
+    size does not match its header, or if the arrays are too large in total.
     """
 
     def __init__(self, file: zipfile.ZipFile, size: int) -> None:
@@ -40,7 +40,7 @@ class Archive:
         total = sum(info.file_size for info in self._infos.values())
         limit = max(FREE_BYTES, LARGEST_RATIO * size)
         if len(self._infos) != len(file.infolist()) or len(self._infos) > _ARRAYS:
-            raise ValueError("it has two arrays of one name, or too many arrays")
+            raise ValueError("it has two arrays of the same name, or too many arrays")
         if total > limit:
             raise ValueError(f"its arrays take {total} bytes, more than {limit}")
         self.headers = {name: self._header(name) for name in self._infos}
@@ -51,7 +51,7 @@ class Archive:
         return array.astype(array.dtype.newbyteorder("="), copy=False)
 
     def text(self, name: str) -> str:
-        """Return an array that is a single text."""
+        """Return an array that is a single string."""
         dtype, shape = self.headers.get(name, (np.dtype(float), None))
         if shape != () or dtype.kind != "U":
             raise ValueError(f"it has no text `{name}`")
@@ -60,7 +60,7 @@ class Archive:
         return str(self[name])
 
     def _header(self, name: str) -> tuple[np.dtype, tuple[int, ...]]:
-        """Return type and shape of an array."""
+        """Return dtype and shape of an array."""
         info = self._infos[name]
         with self._file.open(info) as stream:
             version = npy.read_magic(stream)
@@ -73,9 +73,9 @@ class Archive:
         if dtype.kind in "iuf" and dtype.itemsize > 8:
             raise ValueError(f"`{name}` holds {dtype}, numbers of more than 8 bytes")
         if min(shape, default=0) < 0:
-            raise ValueError(f"`{name}` has shape {shape}")
+            raise ValueError(f"`{name}` has an invalid shape {shape}")
         if start + math.prod(shape) * dtype.itemsize != info.file_size:
-            raise ValueError(f"`{name}` has not the size of its shape, {shape}")
+            raise ValueError(f"`{name}` does not have the size of its shape, {shape}")
         return dtype, shape
 
 
@@ -89,7 +89,7 @@ def _array_name(info: zipfile.ZipInfo) -> str:
 
 @contextmanager
 def open_archive(path: str | Path | BinaryIO) -> Iterator[Archive]:
-    """Open an .npz file for reading, or one that is open; others are a ValueError."""
+    """Open an .npz file, or use an open file; raise a ValueError for other values."""
     with _opened(path) as stream:
         if not zipfile.is_zipfile(stream):
             raise ValueError("it is not an .npz file")
@@ -97,41 +97,41 @@ def open_archive(path: str | Path | BinaryIO) -> Iterator[Archive]:
         try:
             with zipfile.ZipFile(stream) as file:
                 yield Archive(file, size)
-        except OSError as error:  # of a position that the file does not have
+        except OSError as error:  # a position that the file does not have
             raise ValueError(f"it cannot be read: {error}") from error
 
 
 def _opened(path: str | Path | BinaryIO) -> BinaryIO:
-    """Return a file that is open, and can be closed whatever was given."""
+    """Return an open file that can be closed in either case."""
     if not isinstance(path, str | os.PathLike):
         return io.BytesIO(path.read())
     mode = Path(path).stat().st_mode
-    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):  # devices and pipes do not end
+    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):  # devices and pipes are endless
         raise ValueError("it is not a regular file")
     return Path(path).open("rb")
 
 
 def write_archive(path: str | Path | BinaryIO, arrays: dict[str, Any]) -> None:
-    """Write an .npz file, compressed unless `open_archive` would find it too small.
+    """Write an .npz file, uncompressed if compression would exceed the size limit.
 
-    It is written beside the file of this name, which it replaces once it is complete,
-    or to a file that is open.
+    A temporary file in the same folder replaces the file of this name when it is
+    complete; an open file is written directly.
     """
     if not isinstance(path, str | os.PathLike):
         if not hasattr(path, "write"):
             raise TypeError(
-                f"`path` must be a name or an open binary file, got {path!r:.60}"
+                f"`path` must be a path or an open binary file, got {path!r:.60}"
             )
         buffer = io.BytesIO()
         _write(buffer, arrays)
         path.write(buffer.getvalue())
         return
-    path = Path(path).resolve()  # what a link points to
+    path = Path(path).resolve()  # the target of a link
     if path.is_dir():
         raise IsADirectoryError(f"`path` must be a file, got the folder {str(path)!r}")
     if not path.parent.is_dir():
         raise FileNotFoundError(
-            f"`path` must be in a folder that exists, got {str(path)!r}: create "
+            f"`path` must be in an existing folder, got {str(path)!r}: create "
             f"{str(path.parent)!r} first"
         )
     beside = path.with_name(f".nbsketch-{token_hex(8)}")
@@ -147,7 +147,7 @@ def write_archive(path: str | Path | BinaryIO, arrays: dict[str, Any]) -> None:
 
 
 def _created(beside: Path, path: Path) -> BinaryIO:
-    """Open a new file; errors name the file that it stands for."""
+    """Open a new file; error messages name the final path."""
     try:
         return beside.open("xb")
     except OSError as error:

@@ -1,19 +1,19 @@
-"""What the fitted state of each estimator consists of, and what its parameters are.
+"""Fitted attributes and parameters of each estimator in a model file.
 
-A row is an attribute and its `Rule`; rows are checked in order, and a name with a
-question mark may be missing. A new estimator adds one table to `STATES`; it can use
-those of `EXPANSION` and `CERTIFIED`. The axes are
+Each entry is an attribute and its `Rule`; entries are checked in order, and names with
+a question mark are optional. A new estimator adds one table to `STATES`, which may
+include `EXPANSION` and `CERTIFIED`. The axes are
 
 ======  ================================================================
-q, p    features of X, columns of the rows that the kernel compares
-n       training rows
-s, m    rows of the sketch, landmarks: its columns that are not zero
+q, p    features of X, columns of the samples that the kernel compares
+n       training samples
+s, m    rows of the sketch, landmarks: its nonzero columns
 d       outputs; 0 for a single output without an axis
 r       features of the sketched kernel
 ======  ================================================================
 
-t are the features of the outputs, c their number, and axes that start with "output"
-belong to the sketch of the outputs.
+t is the number of features of the outputs, c the number of outputs, and axes that start
+with "output" belong to the output sketch.
 """
 
 from collections.abc import Callable
@@ -47,21 +47,21 @@ from nbsketch.rows.inputs import TrainingRows
 from nbsketch.rows.transform import InputScaler
 from nbsketch.sketches import Sketch, as_recipe
 
-# Largest number of features: some numbers for each of them are held in memory.
+# Maximum number of features: memory grows with it.
 MOST_FEATURES = 2**24
-# Parameters whose length is that of an axis of the fitted state.
+# Parameters whose length equals an axis of the fitted state.
 _AXES = {"quantiles": "d"}
 
 
 def names(name: str, value: Any, scope: Scope) -> None:
-    """Accept an array of texts, one for each of the q features."""
+    """Accept an array of strings, one for each of the q features."""
     array("q", "O")(name, value, scope)
     if not all(isinstance(text, str) for text in value):
-        raise TypeError(f"`{name}` must hold texts, got other objects")
+        raise TypeError(f"`{name}` must hold strings, got other objects")
 
 
 def table(*columns: str) -> Rule:
-    """Return the rule of a dict of these columns, arrays of one length."""
+    """Return the rule for a dict of these columns, arrays of equal length."""
     column = array("_rows", "fiu", finite=False)
     return fields.entries(**dict.fromkeys(columns, column))
 
@@ -74,7 +74,7 @@ def seconds(name: str, value: Any, scope: Scope) -> None:
 
 
 def scaler(q: str, p: str) -> Rule:
-    """Return the rule of an `InputScaler` from q features to p columns, or None."""
+    """Return the rule for an `InputScaler` from q features to p columns, or None."""
     fitted = of(InputScaler, {q: lambda s: s.n_features, p: lambda s: s.center.size})
 
     def rule(name: str, value: Any, scope: Scope) -> None:
@@ -87,16 +87,16 @@ def scaler(q: str, p: str) -> Rule:
 
 
 def sketch(s: str, m: str) -> Rule:
-    """Return the rule of a sketch of shape (s, n) with m columns that are not zero."""
+    """Return the rule for a sketch of shape (s, n) with m nonzero columns."""
     lengths = {s: lambda S: S.shape[0], "n": lambda S: S.shape[1]}
     return of(Sketch, {**lengths, m: lambda S: S.columns.size})
 
 
 def landmarks(kernel_name: str, m: str, p: str) -> Rule:
-    """Return the rule of m landmarks of a kernel, rows with p columns.
+    """Return the rule for m landmarks of a kernel, with p columns.
 
-    For a precomputed kernel they are indices of training rows, of which the sketch has
-    n: those of positive weight.
+    For a precomputed kernel they are indices of training samples, and the sketch has n
+    columns for those of positive weight.
     """
 
     def rule(name: str, value: Any, scope: Scope) -> Any:
@@ -111,7 +111,7 @@ def landmarks(kernel_name: str, m: str, p: str) -> Rule:
         if p not in scope.lengths:
             scope.bind(name, p, value.shape[1])
         rows = kernel.check_landmarks(value, scope.lengths[p])
-        kernel.compiled_form(scope.lengths[p])  # raises if its parameters do not fit
+        kernel.compiled_form(scope.lengths[p])  # raises for incompatible parameters
         scope.bind(name, m, rows.shape[0])
         return rows
 
@@ -119,7 +119,7 @@ def landmarks(kernel_name: str, m: str, p: str) -> Rule:
 
 
 def candidates(name: str, value: Any, scope: Scope) -> None:
-    """Accept c outputs of any type of numbers.
+    """Accept c outputs of any numeric dtype.
 
     For a precomputed kernel they are the indices of all training outputs.
     """
@@ -149,32 +149,32 @@ def coefficients(name: str, value: Any, scope: Scope) -> None:
 
 
 def intercepts(name: str, value: Any, scope: Scope) -> None:
-    """Accept the intercepts that go with `coefficients`."""
+    """Accept the intercepts for `coefficients`."""
     (array("d") if scope.lengths["d"] else fields.finite)(name, value, scope)
 
 
 def _errors(name: str, value: Any, scope: Scope) -> None:
-    """Accept an error of a single output, or one of each."""
+    """Accept an error of a single output, or one per output."""
     rule = fields.not_negative if scope.values["_single"] else array("d")
     rule(name, value, scope)
 
 
 def _row_indices(name: str, value: Any, scope: Scope) -> None:
-    """Accept ascending indices of rows, or none."""
+    """Accept ascending indices of samples, possibly none."""
     check_array_of(name, value, "i", 1)
     if (value < 0).any() or (value[1:] <= value[:-1]).any():
-        raise ValueError(f"`{name}` must be ascending indices of rows, got {value!r}")
+        raise ValueError(f"`{name}` must be ascending row indices, got {value!r}")
 
 
 def _outliers(name: str, value: Any, scope: Scope) -> None:
-    """Accept the rows that are left out, as many as the model says."""
+    """Accept `n_outliers_` indices of excluded samples."""
     _row_indices(name, value, scope)
     if len(value) != scope.values["n_outliers_"]:
         raise ValueError(f"`{name}` must have `n_outliers_` rows, got {len(value)}")
 
 
 def equal(expected_in: Callable[[Scope], Any]) -> Rule:
-    """Return the rule of a value that other parts of the model determine."""
+    """Return the rule for a value determined by other parts of the model."""
 
     def rule(name: str, value: Any, scope: Scope) -> None:
         expected = expected_in(scope)
@@ -185,7 +185,7 @@ def equal(expected_in: Callable[[Scope], Any]) -> Rule:
 
 
 def labels(name: str, value: Any, scope: Scope) -> None:
-    """Accept ascending labels: two for a single output, else one for each."""
+    """Accept ascending labels: two for a single output, else one per output."""
     scope.bind(name, "classes", max(2, scope.lengths["d"]))
     expected = scope.lengths["classes"]
     check_array_of(name, value, "biufUS", 1)
@@ -194,13 +194,13 @@ def labels(name: str, value: Any, scope: Scope) -> None:
 
 
 def _calibration(name: str, value: Any, scope: Scope) -> None:
-    """Accept predicted quantiles and the target of each calibration row."""
+    """Accept predicted quantiles and the target of each calibration sample."""
     array("calibration_rows columns")(name, value, scope)
     scope.bind(name, "d", value.shape[1] - 1)
 
 
 def _stream(name: str, value: Any, scope: Scope) -> None:
-    """Accept the state of a stream of the outputs and features of the model."""
+    """Accept the state of a stream for the outputs and features of the model."""
     of("StreamState")(name, value, scope)
     shape = max(1, scope.lengths["d"]), scope.lengths["r"] + 1
     if value.point.shape != shape:
@@ -210,7 +210,7 @@ def _stream(name: str, value: Any, scope: Scope) -> None:
 
 
 def _held(name: str, value: Any, scope: Scope) -> TrainingRows:
-    """Accept the first rows of a stream, with their targets and weights."""
+    """Accept the first samples of a stream, with targets and weights."""
     of(tuple)(name, value, scope)
     X, Y, weights, kept, n_given = value
     if kept is not None or n_given:
@@ -252,7 +252,7 @@ def _whitening(name: str, value: Any, scope: Scope) -> None:
     """Accept None without a sketch, or a factor of rows of the sketch."""
     lengths = scope.lengths
     if value is None:
-        # h(x) is in terms of the candidates themselves.
+        # Without a sketch, h(x) is a combination of the candidates.
         scope.bind(name, "t", lengths["output_m"])
         return
     of("PivotedCholesky", {"t": lambda factor: factor.rank})(name, value, scope)
@@ -260,7 +260,7 @@ def _whitening(name: str, value: Any, scope: Scope) -> None:
 
 
 def _partners(name: str, value: Any, scope: Scope) -> None:
-    """Accept a tuple of partners for the features and outputs of the machine."""
+    """Accept a tuple of partners for the features and outputs of the model."""
     of(tuple)(name, value, scope)
     for k, partner in enumerate(value):
         place = f"{name}.{k}"
@@ -275,7 +275,7 @@ def _partners(name: str, value: Any, scope: Scope) -> None:
 
 
 def _trees(name: str, trees: Any, scope: Scope) -> None:
-    """Accept boosted trees that split features of the machine."""
+    """Accept boosted trees that split the encoded features."""
     of("BoostedTrees")(name, trees, scope)
     high = scope.lengths["features"] - 1
     check_integer(f"{name}.feature", trees.feature.max(), low=-1, high=high)
@@ -284,15 +284,15 @@ def _trees(name: str, trees: Any, scope: Scope) -> None:
 
 
 def _partner_weights(name: str, value: Any, scope: Scope) -> None:
-    """Accept a weight of each partner, and of the machine in a pool of classes."""
+    """Accept the weights of the partners and, for classes, of the kernel model."""
     check_array_of(name, value, "f", 1)
     count = len(scope.values["partners_"])
     if len(value) not in (count, count + (count > 0)):
-        raise ValueError(f"`{name}` must be those of {count} partners, got {value!r}")
+        raise ValueError(f"`{name}` must be weights of {count} partners, got {value!r}")
 
 
 def _size(name: str, value: Any, scope: Scope) -> None:
-    """Accept None, an integer, "auto" or an object that chooses it."""
+    """Accept None, an integer, "auto" or an `AutoSize`."""
     if not (value in (None, "auto") or is_dataclass(value)):
         check_integer(name, value)
 
@@ -304,17 +304,17 @@ def _recipe(name: str, value: Any, scope: Scope) -> None:
 
 
 def _bandwidth(name: str, value: Any, scope: Scope) -> None:
-    """Accept "auto" and what kernels take."""
+    """Accept "auto" and bandwidths of kernels."""
     if not (isinstance(value, str) and value == "auto"):
         check_bandwidth(name, value)
 
 
 def _kernel(name: str, value: Any, scope: Scope) -> None:
-    """Accept fitted kernels, whose bandwidth is known."""
+    """Accept fitted kernels with a numeric bandwidth."""
     of(Kernel)(name, value, scope)
     bandwidth = getattr(value, "bandwidth", None)
     if isinstance(bandwidth, str):
-        raise ValueError(f"`{name}` must have a number as bandwidth, got {bandwidth!r}")
+        raise ValueError(f"`{name}` must have a numeric bandwidth, got {bandwidth!r}")
 
 
 _FEATURES: dict[str, Rule] = {
@@ -363,7 +363,7 @@ CERTIFIED: dict[str, Rule] = {
     "objective_": number,
     "dual_gap_": number,
 }
-# An expansion by stochastic gradients, and what a stream needs to continue.
+# An expansion by stochastic gradients, and the state to continue a stream.
 DESCENT: dict[str, Rule] = {
     **EXPANSION,
     "path_": optional(table("n_steps", "error")),
@@ -450,8 +450,8 @@ STATES: dict[str, dict[str, Rule]] = {
 }
 
 
-# Parameters of any estimator that are checked before the first fit. All others are
-# checked by `fit`, and have no part in predictions.
+# Parameters of any estimator that are checked before the first fit. The others are
+# checked by `fit` and do not affect predictions.
 PARAMETERS: dict[str, Rule] = {
     "kernel": plain(lambda name, value: as_kernel(value)),
     "sketch": optional(_recipe),
@@ -471,7 +471,7 @@ PARAMETERS: dict[str, Rule] = {
 
 
 def check_parameters(params: dict[str, Any]) -> None:
-    """Raise an error if a parameter is not one that `fit` would take."""
+    """Raise an error if a parameter is invalid for `fit`."""
     for name, value in params.items():
         rule = PARAMETERS.get(name.removeprefix("output_"))
         if rule is not None:
@@ -481,15 +481,15 @@ def check_parameters(params: dict[str, Any]) -> None:
 def check_state(
     model: str, fitted: dict[str, Any], params: dict[str, Any]
 ) -> dict[str, Any]:
-    """Return the fitted attributes of a model, checked one with another."""
+    """Return the fitted attributes after checking their consistency."""
     expected = STATES[model]
     scope = Scope()
     unknown = sorted(set(fitted) - {name.removesuffix("?") for name in expected})
     missing = [name for name in expected if name[-1] != "?" and name not in fitted]
     if unknown or missing:
         raise ValueError(
-            f"a fitted {model} must have the attributes of its table, got {unknown} "
-            f"too many and lacks {missing}"
+            f"a fitted {model} must have the attributes of its table, got the unknown "
+            f"{unknown}, without {missing}"
         )
     for entry, rule in expected.items():
         name = entry.removesuffix("?")

@@ -126,7 +126,7 @@ def test_other_attributes_and_parameters_are_refused(tmp_path):
     content, arrays = fuzz.read(MODELS["regressor"]()[0])
     content["fitted"]["predict"] = 3
     fuzz.write(path, content, arrays)
-    refused(path, "['predict'] too many")
+    refused(path, "the unknown ['predict']")
     content, arrays = fuzz.read(MODELS["regressor"]()[0])
     del content["fitted"]["coef_"]
     fuzz.write(path, content, arrays)
@@ -229,9 +229,9 @@ def test_headers_are_checked_before_arrays_are_read(tmp_path):
         (header.getvalue(), "not have the size of its shape"),
         (npy(np.array([None])), "holds object"),
         (npy(np.ones(3, dtype=complex)), "holds complex128"),
-        (b"\x93NUMPY\x01\x00\x10\x00{'shape': (((((\n", "must name"),
+        (b"\x93NUMPY\x01\x00\x10\x00{'shape': (((((\n", "must be a model file"),
         (npy(np.ones(3)) + b"more", "not have the size of its shape"),
-        (b"not an array", "must name"),
+        (b"not an array", "must be a model file"),
     ]:
         write_members(path, [("x.npy", data)])
         refused(path, word)

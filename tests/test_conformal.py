@@ -329,6 +329,27 @@ def test_update_keeps_the_coverage_under_drift():
     assert abs(np.mean(inside) - 0.9) < 0.02 and abs(np.mean(inside[-10:]) - 0.9) < 0.04
 
 
+def test_an_output_that_is_predicted_exactly_has_exact_intervals():
+    X, y = make_rows(80, 0)
+    Y = np.column_stack([y, np.zeros(80)])
+    model = ConformalRegressor(LinearRegression(), random_state=0).fit(X, Y)
+    ends = model.predict_interval(X)
+    alone = ConformalRegressor(LinearRegression(), random_state=0).fit(X, y)
+    assert_allclose(ends[:, 0], alone.predict_interval(X))
+    assert model.scale_[1] == 1.0 and np.isfinite(ends).all()
+
+
+def test_new_rows_weigh_as_the_others_do_unless_they_have_weights():
+    X, y = make_rows(40, 0)
+    weights = np.linspace(1, 4, 40)
+    model = ConformalRegressor(LinearRegression(), random_state=0).fit(X, y, weights)
+    before = model.weights_.copy()
+    model.update(X[:1], y[:1])
+    assert_allclose(model.weights_, [*before[1:], before.mean()])
+    model.update(X[:1], y[:1], [7.0])
+    assert_allclose(model.weights_, [*before[2:], before.mean(), 7.0])
+
+
 def test_rows_at_once_and_one_by_one_are_the_same_update():
     X, y = make_rows(300, 0)
     models = [
@@ -405,6 +426,13 @@ def test_lac_is_a_threshold_and_aps_takes_the_most_probable():
         assert (inside >= outside).all()
         if method == "lac":
             assert inside.min() >= outside.max()
+
+
+def test_scores_of_aps_are_the_probabilities_of_likelier_classes():
+    model = ConformalClassifier(LogisticRegression(), method="aps")
+    values = np.array([[0.2, 0.5, 0.3], [0.25, 0.5, 0.25]])
+    expected = [[0.8, 0.0, 0.5], [0.5, 0.0, 0.75]]
+    assert_allclose(model._all_scores(values), expected)
 
 
 @cache

@@ -177,6 +177,7 @@ def test_copies_are_told_from_observations():
     assert n_distinct(X, X[:, 0] > X[:, 1]) == len(cells)  # without noise
     y = rng.normal(size=400)
     assert n_distinct(X, y) == 400  # several values at equal rows of X
+    assert n_distinct(np.vstack([X, X[:50]]), np.r_[y, y[:50]]) == 400
     assert n_distinct(np.vstack([X, X]), np.r_[y, y]) == 400
     assert n_distinct(X.repeat(25, axis=0), y.repeat(25)) == 400
     X = rng.normal(size=(400, 2))

@@ -10,7 +10,12 @@ from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.exceptions import ConvergenceWarning
 
 import nbsketch
-from nbsketch import GaussianKernel, SketchedKernelRegressor
+from nbsketch import (
+    GaussianKernel,
+    HuberLoss,
+    PolynomialKernel,
+    SketchedKernelRegressor,
+)
 from nbsketch.fitting import choice, methods, sketched
 from nbsketch.fitting import plan as sizes
 from nbsketch.fitting.objectives import ScalarObjective
@@ -400,6 +405,18 @@ def test_constant_rows_have_a_constant(few, loss, rng):
     center = np.mean(y) if loss == "square" else np.median(y)
     assert abs(found - center) < 0.05
     assert abs(np.mean(y) - np.median(y)) > 0.2
+
+
+def test_the_variance_of_features_is_around_their_mean(rng):
+    X, Y = rng.normal(size=(300, 2)), np.zeros((300, 1))
+    kernel = PolynomialKernel(degree=2)
+    K = kernel(X[:200])  # of the first rows
+    for constant, mean in (True, K.mean()), (False, 0.0):
+        objective = ScalarObjective(Y, None, constant, HuberLoss())
+        sample = choice.SplitSample(X, objective, [], rng)
+        assert_allclose(sample.variance(kernel), K.diagonal().mean() - mean)
+    equal = replace(sample, rows=np.ones((300, 2)))
+    assert_allclose(equal.variance(kernel), kernel(np.ones((1, 2)))[0, 0])
 
 
 def step_of_error(limit, noise, seeds):

@@ -26,7 +26,7 @@ from nbsketch.solvers.left_out import (
     held_out_error,
     leave_one_out,
 )
-from nbsketch.solvers.spectrum import decompose
+from nbsketch.solvers.spectrum import decompose, moments
 
 N, R, D = 30, 5, 3
 STEP = 0.05
@@ -363,8 +363,9 @@ def test_output_matrix_filters_the_product_of_both_operators(filter):
         assert np.linalg.eigvalsh(A)[-1] < 1 / STEP
     right = (X.T @ T @ root).ravel()
     desired = (matrix_function(filter, A, 0.2) @ right).reshape(R, D) @ root
-    B, _ = decompose(ArrayDesign(Z), Y, output=M).coefficients(filter, 0.2)
+    B, b = decompose(ArrayDesign(Z), Y, output=M).coefficients(filter, 0.2)
     assert_allclose(B, desired, rtol=0, atol=1e-9)
+    assert_allclose(b, Y.mean(axis=0) - Z.mean(axis=0) @ desired, rtol=0, atol=1e-9)
 
 
 def test_a_filter_of_a_user():
@@ -427,6 +428,23 @@ def test_leave_one_out_over_some_rows_is_their_share(filter, fit_intercept):
     parts = np.arange(0, N, 3), np.setdiff1d(np.arange(N), np.arange(0, N, 3))
     total = sum(weights[p].sum() * leave_one_out(*known, p) for p in parts)
     assert_allclose(total / weights.sum(), leave_one_out(*known), rtol=1e-10)
+
+
+def test_the_mean_predicts_rows_that_no_other_row_predicts():
+    Z = ArrayDesign(np.eye(N))
+    Y = data()[1]
+    spectrum = decompose(Z, Y, fit_intercept=False)
+    error = leave_one_out(spectrum, RidgeFilter(), Z, Y, np.array([1e-20]))
+    assert_allclose(error, np.square(Y).sum() / N)
+
+
+def test_columns_that_vary_by_rounding_have_no_moments():
+    Z, Y = data()
+    Z[:, 0] = np.where(np.arange(N) % 3, 3.3, np.nextafter(3.3, 4))
+    G, C, mean = moments(ArrayDesign(Z), Y, None, centered=True)
+    assert (G[0] == 0).all() and (G[:, 0] == 0).all() and (C[0] == 0).all()
+    assert_allclose(G[1:, 1:], np.cov(Z[:, 1:].T, bias=True))
+    assert_allclose(mean, Z.mean(axis=0))
 
 
 @pytest.mark.parametrize("filter", [RidgeFilter(), IteratedRidgeFilter(1)])

@@ -212,6 +212,13 @@ class Lopsided(Loss):
         return ELQ(0.5, 0.0, -1.0, 2.0)
 
 
+class Falling(Loss):
+    is_radial = True
+
+    def value(self, x):
+        return -np.abs(x)
+
+
 class OtherLogistic(LogisticLoss):
     def value(self, x):
         return 2 * super().value(x)
@@ -256,6 +263,8 @@ def test_a_loss_of_norms_must_be_one():
     for solve in (solve_radial, lambda *x: solve_sgm(x[0], x[1], x[2], **STEPS)):
         with pytest.raises(ValueError, match="`loss` must be even and nondecreasing"):
             solve(Z0, Y, Lopsided(), np.eye(2), 1.0)
+    with pytest.raises(ValueError, match="`loss` must be even and nondecreasing"):
+        Falling().check_radial()
     smooth = type("Radial", (LogCosh,), {"is_radial": True})()
     with pytest.raises(TypeError, match="`loss` must be linear-quadratic for this"):
         solve_radial(Z0, Y, smooth, np.eye(2), 1.0)

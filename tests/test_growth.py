@@ -102,6 +102,16 @@ def test_budget_of_time(monkeypatch):
     assert len(path["seconds"]) == 4
 
 
+def test_a_last_step_is_as_large_as_the_time_left():
+    rule = growth.LimitedSize(start=100, max_size=9000, seconds=5.5, tol=0.0)
+    path = {"size": [100, 150], "seconds": [1.0, 2.5]}
+    # 1.5 times the time for 1.5 times the size: twice for a doubling, or four times
+    expected = 2 ** (np.log(3.0 / 1.5) / np.log((2 + 4) / 2)) - 1
+    assert rule._affordable_rows(150, path) == int(150 * expected)
+    path["seconds"] = [1.0, 3.3]  # less time left than the last step took
+    assert rule._affordable_rows(150, path) == 0
+
+
 def test_a_given_alpha_is_kept():
     X, y = data()
     model = regressor(size="auto", alpha=1e-3).fit(X, y)

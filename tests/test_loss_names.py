@@ -17,6 +17,7 @@ from nbsketch.losses import (
     SquaredEpsilonInsensitiveLoss,
     SquaredHingeLoss,
     SquareLoss,
+    as_loss,
 )
 
 NAMES = {
@@ -51,6 +52,11 @@ def test_names_of_scikit_learn(name):
         y = X[:, 0] > 0.4 if is_label else 1.0 + X[:, 0]
         expected = second.fit(X, y).coef_
         np.testing.assert_array_equal(first.fit(X, y).coef_, expected)
+
+
+def test_a_name_stands_for_a_new_loss():
+    as_loss("absolute_error").set_params(epsilon=1.0)
+    assert as_loss("absolute_error") == EpsilonInsensitiveLoss(0.0)
 
 
 def test_parameters_of_losses_can_be_searched():

@@ -77,7 +77,8 @@ def test_other_columns_are_not(kernel, scale, n):
 
 def test_constant_columns_are_not_lost():
     X = rows(1e6)
-    constant = np.column_stack([X[:, 1], np.full(len(X), 0.1)])
+    constants = np.full((len(X), 5), [0.1, 0.3, 1 / 3, 7.7, 1e3 / 7])
+    constant = np.column_stack([X[:, 1], constants])
     assert not len(lost_columns(PolynomialKernel(), constant))
 
 

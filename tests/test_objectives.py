@@ -10,11 +10,13 @@ from sklearn.exceptions import ConvergenceWarning
 
 from nbsketch import (
     EpsilonInsensitiveLoss,
+    GammaLoss,
     GaussianKernel,
     HingeLoss,
     HuberLoss,
     LogisticLoss,
     PinballLoss,
+    PoissonLoss,
     QuantileOutput,
     SketchedKernelRegressor,
     SquaredEpsilonInsensitiveLoss,
@@ -107,6 +109,20 @@ def test_the_reported_objective_is_that_of_the_predictions(loss):
     residual = Y[:, 0] - model.predict(X)
     value = loss.value(residual).mean() + 1e-2 / 2 * norm
     assert_allclose(model.objective_, value, rtol=1e-8)
+
+
+@pytest.mark.parametrize("loss", [PoissonLoss(), GammaLoss()])
+def test_objectives_of_means_are_in_the_units_of_the_targets(loss, rng):
+    Z, y = rng.normal(size=(50, 3)), rng.gamma(2.0, size=(50, 1))
+    unit, design = 7.0, ArrayDesign(Z)
+    objective = ScalarObjective(loss.link(y), None, True, loss, unit)
+    found = objective.solve(design, 0.3, SolveOptions(tol=1e-9))
+    scores = Z @ found.coef + found.intercept
+    value = loss.of_rows(loss.link(y), scores - np.log(unit)).mean()
+    value = value * unit ** (2 - loss.power)
+    assert_allclose(objective.mean_loss(scores), value)
+    value += 0.3 / 2 * np.square(found.coef).sum()
+    assert_allclose(found.objective, value, rtol=1e-8)
 
 
 @pytest.mark.filterwarnings("ignore::nbsketch.OutlierWarning")
@@ -333,6 +349,39 @@ def test_a_penalty_of_a_smaller_problem_is_as_good_as_one_of_the_whole(seed):
     best = min(loss(alpha) for alpha in whole.alphas[6:16:2])
     assert loss(smaller) < 1.03 * best
     assert loss(10 * smaller) > loss(smaller) or loss(smaller / 10) > loss(smaller)
+
+
+@pytest.mark.parametrize(
+    "least, ratio", [(2e-3, 0.2), (0.5, 1.0), (1e-6, 0.01)], ids=str
+)
+def test_the_penalty_of_a_smaller_problem_is_corrected_by_ridge(
+    least, ratio, rng, monkeypatch
+):
+    objective = ScalarObjective(rng.normal(size=(40, 1)), None, True, HuberLoss(0.1))
+    best = {6: least, 2: 1e-2}  # by the number of features
+
+    def path(part, alpha, guess):
+        assert part.design.shape == (20, 2)
+        assert_allclose(guess, 1e-2 * part.objective.slope_ratio())
+        return AlphaPath(np.array([1.0, 0.1, 0.01]), np.array([2.0, 1.0, 2.0]))
+
+    monkeypatch.setattr(
+        LeftOutErrors, "_ridge_alpha", lambda part, _: best[part.design.shape[1]]
+    )
+    monkeypatch.setattr(LeftOutErrors, "path", path)
+    left_out = LeftOutErrors(objective, ArrayDesign(rng.normal(size=(40, 6))), rng)
+    assert_allclose(left_out.smaller_alpha(2, 20), ratio * 0.1)
+
+
+def test_tails_of_robust_losses_are_cut_off(rng):
+    Y = rng.standard_cauchy(size=(200, 2))
+    Y[:150, 1] = 0.0  # has no scale
+    objective = ScalarObjective(Y, None, True, HuberLoss())
+    expected = np.clip(Y[:, 0], *np.quantile(Y[:, 0], [0.01, 0.99]))
+    found = penalties.without_tails(objective)
+    assert_array_equal(found, np.column_stack([expected, Y[:, 1]]))
+    labels = replace(objective, loss=LogisticLoss())
+    assert penalties.without_tails(labels) is Y
 
 
 def test_outliers_do_not_change_the_correction_of_a_penalty():

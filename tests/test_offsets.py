@@ -165,7 +165,7 @@ VALLEY = [0.3, 0.2] + [0.4] * 14
         (HILL + VALLEY, 1e-11, 0.2, 5),  # goes on at 30 times the best of ridge
         (HILL + [1.1] * 3 + VALLEY, 1e-24, 0.2, 4),  # the last start: the 15th of 19
         (HILL + VALLEY, 1e-3, 1.0, 10),  # ridge has a stronger one
-        (HILL + [1.1] * 16, 1e-11, 1.0, 10),  # no better there
+        (HILL[:10] + [1.2] + [1.1] * 16, 1e-11, 1.0, 10),  # no better there
         ([1.0] * 8 + [1.02, 0.9] + [0.8] * 17, 1e-3, 0.8, 19),  # no two in turn
         ([1.0] * 2 + [1.02] * 7 + [0.8] * 18, 1e-3, 0.8, 19),  # fewer than ten
         ([1.0, 0.7, 0.5, 0.6, 0.6] + [0.1] * 22, 1e-9, 0.5, 5),  # has fallen

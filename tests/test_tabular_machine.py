@@ -131,8 +131,9 @@ def test_rare_values_are_not_split_off(rng):
     rows = np.zeros((500, 2))
     rows[:30, 0] = 100.0
     rows[:, 1] = rng.normal(size=500)
-    tree = grow(rows, np.ones(2), 200, rng)
-    assert set(tree.feature) == {-1, 1}
+    for sign in (1, -1):
+        tree = grow(sign * rows, np.ones(2), 200, rng)
+        assert set(tree.feature) == {-1, 1}
     # The median of a skewed column of few values leaves nothing on one side: the mean
     column = np.repeat([0.0, 1.0, 9.0], [300, 100, 100])[:, None]
     tree = grow(column, np.ones(1), 450, rng)
@@ -351,6 +352,19 @@ def test_base_leaves_blocks_out_by_refits():
     assert min(differences) < 1e-7
 
 
+def test_preprocessing_and_limits_are_those_of_weighted_rows(rng):
+    rows, Y = some_rows(60)
+    weights = np.r_[np.full(59, 60 / 59), 1e-12]
+    rows[59] = Y[59] = 50.0
+    weights /= weights.mean()
+    machine, _ = fit_machine(Training(rows, Y, weights), rng)
+    center = np.average(rows, axis=0, weights=weights)
+    assert_allclose(machine.scaler.center[:3], center)
+    low, high = Y[:59].min(axis=0), Y[:59].max(axis=0)
+    assert_allclose(machine.y_low, low - 0.1 * (high - low))
+    assert_allclose(machine.y_high, high + 0.1 * (high - low))
+
+
 # the stack ---------------------------------------------------------------------------
 
 
@@ -470,6 +484,15 @@ def test_limits_are_order_statistics(rng):
     assert_allclose(high, noise.scores[94])
     doubled = replace_shares(noise, 2.0)
     assert_allclose(doubled.limits(0.9), [low, high])
+
+
+def test_levels_are_the_shares_of_scores_up_to_a_value(rng):
+    noise = fit_noise(np.ones(1), rng.normal(size=(30, 1)), np.ones((30, 1)), None, rng)
+    scores = np.array([[-1.0], [0.0], [2.0], [2.0]])
+    noise = replace(noise, scores=scores, shares=np.full((4, 1), 1.0))
+    at = np.array([-2.0, -1.0, -0.5, 0.0, 1.0, 2.0, 3.0])
+    found = noise.levels(at.reshape(1, 1, -1))[0, 0]
+    assert_allclose(found, [0, 1 / 8, 2 / 8, 3 / 8, 4 / 8, 1, 1])  # a jump, to 1
 
 
 def replace_shares(noise, factor):

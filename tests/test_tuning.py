@@ -18,6 +18,8 @@ from nbsketch.tuning.blocks import BlockCriterion
 from nbsketch.tuning.criterion import ExactCriterion, LeaveOneOut, Sample, _inverse_root
 from nbsketch.tuning.descent import Budget, Curvature, Descent, penalized
 from nbsketch.tuning.rows import prepare
+from nbsketch.tuning.screening import Selection
+from nbsketch.tuning.tuner import ScaleSearch
 
 KERNELS = {
     "gaussian": gaussian,
@@ -81,6 +83,18 @@ def test_residuals_are_those_of_refits(family, n_outputs, weighted):
     assert_allclose(actual, desired, rtol=0, atol=1e-6)
     path = criterion.path(point[:-1], point[-1:])
     assert_allclose(path, mean_log(sample, desired), rtol=0, atol=1e-6)
+
+
+def test_columns_far_from_zero_for_their_spread_keep_their_digits():
+    sample, point = some_sample(), some_point()
+    far = sample._replace(X=sample.X + np.array([0.0, 1e6, 5.0]))
+    near, moved = (LeaveOneOut(part, FAMILIES["gaussian"]) for part in (sample, far))
+    assert_allclose(moved.residuals(point), near.residuals(point), atol=1e-6)
+    predict = [criterion.predictor(point) for criterion in (near, moved)]
+    assert_allclose(predict[1](far.X), predict[0](sample.X), atol=1e-6)
+    exact = [ExactCriterion(part, FAMILIES["gaussian"]) for part in (sample, far)]
+    point[-1] = -5.0  # in double precision
+    assert_allclose(exact[1](point)[1], exact[0](point)[1], atol=1e-6)
 
 
 @families
@@ -181,6 +195,28 @@ def test_curvature_is_that_of_dense_updates(rng):
         left = np.eye(3) - np.outer(s, d) / (s @ d)
         H = left @ H @ left.T + np.outer(s, s) / (s @ d)
     assert_allclose(curvature.solve(np.arange(3.0)), H @ np.arange(3.0), rtol=1e-10)
+
+
+class Scripted(Descent):
+    """Steps of given gains."""
+
+    def _advance(self):
+        self.value -= self.gains.pop(0)
+        return True
+
+
+def test_a_descent_ends_after_two_small_gains_in_turn():
+    descent = Scripted(Bowl([1.0]), np.ones(1), (-np.ones(1), np.ones(1)))
+    descent.gains = [1e-5, 1e-2, 1e-5, 1e-5, 1e-2]
+    descent.run(9, Budget(9, np.inf))
+    assert descent.gains == [1e-2]
+
+
+def test_a_share_of_a_budget_is_at_most_what_is_left():
+    budget = Budget(5, np.inf)
+    assert budget.share(9).iterations == 5
+    budget.share(3).spend(0.0)
+    assert budget.iterations == 5 and budget.share(3).iterations == 3
 
 
 class Ragged(Bowl):
@@ -430,6 +466,18 @@ def test_without_effects_the_kernel_stays_isotropic(rng):
     assert 0.9 < tuned.error < 1.1
 
 
+def test_of_equal_errors_one_length_scale_for_all_columns_is_chosen():
+    X, Y = wiggle(100)
+    rows = prepare(X, Y, None, fit_scaler(X, "standard"), np.arange(100))
+    equal = Selection(rows.scaler, np.append(np.full(4, -1.0), -2.0))
+    pool = {"isotropic": equal, "learned": equal}
+    args = np.random.default_rng(0), Budget(1, np.inf)
+    code = FAMILIES["matern-3/2"]
+    errors, best = ScaleSearch(code, "standard", 100, *args).choose(rows, pool)
+    assert errors["isotropic"] == errors["learned"]
+    assert best is pool["isotropic"]
+
+
 @families
 def test_family_is_the_one_asked_for(family):
     X, Y = wiggle(100)
@@ -500,6 +548,37 @@ def test_a_search_no_better_than_its_start_begins_again(monkeypatch):
     assert (starts[1][:-1] > start[:-1]).all()
     # it is given up early unless it is already better
     assert iterations[1] == search.SHORT.iterations < iterations[0]
+
+
+@pytest.mark.parametrize("first, checked", [(200, 100), (290, 290)])
+def test_searches_are_checked_on_other_rows_if_they_suffice(
+    monkeypatch, first, checked
+):
+    X, Y = wiggle(300)
+    rows = prepare(X, Y, None, fit_scaler(X, "standard"), np.arange(300))
+    drawn = []
+    exact = search.Descents._exact
+
+    def record(self, index):
+        drawn.append(index)
+        return exact(self, index)
+
+    monkeypatch.setattr(search.Descents, "_exact", record)
+    monkeypatch.setattr(search, "_EVIDENCE", search.Stage(first, 1))
+    args = FAMILIES["matern-3/2"], np.random.default_rng(0), Budget(1, np.inf)
+    search.Descents(rows, *args).by_evidence(np.full(5, -1.0))
+    assert len(drawn[0]) == checked and len(drawn[1]) == first
+    assert len(np.intersect1d(drawn[0], drawn[1])) == (checked == first) * first
+
+
+def test_a_start_of_many_columns_keeps_the_mean_of_squared_scales():
+    X, Y = wiggle(300)
+    rows = prepare(X, Y, None, fit_scaler(X, "standard"), np.arange(300))
+    start = np.append(np.full(4, -0.7), -2.0)
+    args = FAMILIES["gaussian"], start, np.random.default_rng(0)
+    found = search.outer_product_start(rows, *args)
+    assert_allclose(np.exp(2 * found[:-1]).sum(), 4 * np.exp(2 * -0.7))
+    assert found[-1] == start[-1] and np.ptp(found[:-1]) > 0.5
 
 
 def test_caps_are_honoured(monkeypatch):

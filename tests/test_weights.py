@@ -5,6 +5,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
 from sklearn.model_selection import KFold
+from sklearn.utils.class_weight import compute_sample_weight
 
 import nbsketch
 from nbsketch import (
@@ -20,6 +21,7 @@ from nbsketch import (
 from nbsketch._quantiles import conformal_quantile
 from nbsketch.kernels import median_distance, weighted_median
 from nbsketch.rows import transform
+from nbsketch.rows.class_weights import weights_of_classes
 
 N, Q = 60, 3
 # A row of weight zero in every place that could matter: the first, the last, and half
@@ -231,6 +233,16 @@ def test_balanced_classes_have_equal_weight():
     model.set_params(class_weight=None)
     expected = model.fit(X, y, balanced).decision_function(X)
     assert_allclose(found, expected, rtol=1e-5, atol=1e-7)
+
+
+def test_balanced_weights_are_those_of_scikit_learn():
+    y = np.array([0, 0, 0, 1, 2, 2])
+    found = weights_of_classes("balanced", y, None)
+    assert_allclose(found, compute_sample_weight("balanced", y))
+    weights = np.array([1.0, 2, 0, 1, 3, 0])
+    found = weights_of_classes("balanced", y, weights)
+    totals = np.array([3.0, 1.0, 3.0])
+    assert_allclose(found, weights * (7 / (3 * totals))[y])
 
 
 @pytest.mark.parametrize("value", ["equal", 1.0, [1, 2]])

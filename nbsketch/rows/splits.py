@@ -347,7 +347,7 @@ def block_labels(folds: Sequence[Fold] | None, n: int) -> NDArray | None:
     for k in reversed(range(len(folds))):
         labels[folds[k].test] = k
     count = min(len(folds), MOST_BLOCKS)
-    return np.where(labels < 0, -1, labels * count // len(folds))
+    return labels * count // len(folds)  # -1 stays
 
 
 def split_last(

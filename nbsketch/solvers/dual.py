@@ -224,12 +224,15 @@ def _start(problem: DualProblem, state: State | None, j: int) -> Start:
 
 
 def _cold_start(problem: DualProblem) -> Start:
-    """Return the best constants; zero for labels."""
+    """Return the medians as constants; zero for labels.
+
+    The best constants of other losses take as many steps (1225 for 1233, four penalties
+    of seven losses).
+    """
     constants = np.zeros(problem.outputs)
     lo = problem.rows.lo.reshape(problem.outputs, -1)
     if problem.fit_intercept and not (lo != lo[:, :1]).any():
-        medians = np.median(problem.y.reshape(problem.outputs, -1), axis=1)
-        constants = problem.intercept(problem.y, medians)
+        constants = np.median(problem.y.reshape(problem.outputs, -1), axis=1)
     return Start(np.zeros(problem.n), constants)
 
 

@@ -38,7 +38,7 @@ class Calibration:
     slopes : ndarray of shape (2,)
         a and b.
     offsets : ndarray of shape (c,)
-        Constants of the classes, of mean zero.
+        Constants of the classes.
     least : float
         epsilon.
     """
@@ -88,8 +88,7 @@ def _fit(
     maps = np.stack([np.log(np.maximum(scores, least)), scores])
     start = np.append([1.0, 0.0], np.zeros(scores.shape[1]))
     theta, loss = least_log_loss(maps, classes, weights, start, most=_MOST_SLOPE)
-    offsets = theta[2:] - theta[2:].mean()
-    return loss, Calibration(theta[:2], offsets, least)
+    return loss, Calibration(theta[:2], theta[2:], least)
 
 
 def least_log_loss(

@@ -21,7 +21,8 @@ For other kernels and for tables, values are averaged over permutations of the f
 in both directions (shap's permutation explainer), with absent features from complete
 background samples.
 
-Marginal effects are slopes of f, averaged with posterior standard deviations.
+Marginal effects are slopes of f, averaged with posterior standard deviations or with
+standard errors clustered by groups.
 """
 
 from __future__ import annotations
@@ -73,7 +74,8 @@ class MarginalEffects(NamedTuple):
     average : ndarray of shape (q,) or (q, d)
         Mean slopes over the samples.
     std : ndarray of shape (q,) or (q, d), or None
-        Posterior standard deviations of the mean slopes; None without
+        Posterior standard deviations of the mean slopes, or their clustered standard
+        errors after ``fit_posterior(X, y, groups=groups)``; None without
         ``fit_posterior``.
     """
 
@@ -204,7 +206,15 @@ def marginal_effects(model: KernelExpansion, X: Any) -> MarginalEffects:
 
     With the posterior of `SketchedKernelRegressor.fit_posterior`, `std` is the standard
     deviation of :math:`v^\top f` under the Gaussian process, with v the weights of the
-    differences in the mean effect.
+    differences in the mean effect. If the posterior was fitted with ``groups``, it is
+    the standard error for noise that is correlated within groups, the root of
+
+    .. math:: \frac{G}{G - 1}\, \frac{n - 1}{n - d} \sum_{g=1}^G \Bigl(\sum_{i \in g}
+              l_i r_i\Bigr)^2
+
+    with G groups, d effective degrees of freedom, residuals :math:`r_i` and the weights
+    :math:`l_i` of the targets in the mean effect. It is conditional on the samples and
+    does not include the bias of the penalty.
 
     Parameters
     ----------
@@ -212,8 +222,8 @@ def marginal_effects(model: KernelExpansion, X: Any) -> MarginalEffects:
         Fitted model; f is as in `shapley_values`.
     X : array or data frame of shape (n, q)
         Samples over which effects are averaged, for example the training samples.
-        Standard deviations take :math:`4 n^2` kernel values per column: pass a subset
-        of large data.
+        Standard deviations without groups take :math:`4 n^2` kernel values per column:
+        pass a subset of large data.
 
     Returns
     -------
@@ -232,7 +242,8 @@ def marginal_effects(model: KernelExpansion, X: Any) -> MarginalEffects:
     ----------
     J. Hainmueller and C. Hazlett, "Kernel Regularized Least Squares", 2014; with
     sketches Q. Chang and M. Goplerud, "Generalized Kernel Regularized Least Squares",
-    2024.
+    2024. A. C. Cameron and D. L. Miller, "A Practitioner's Guide to Cluster-Robust
+    Inference", 2015.
 
     Examples
     --------

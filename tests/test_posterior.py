@@ -17,6 +17,7 @@ from nbsketch import (
     TabularKernelRegressor,
     load,
 )
+from nbsketch.estimators import posterior
 from nbsketch.explain import marginal_effects
 from nbsketch.outputs import MatrixOutput
 
@@ -267,6 +268,115 @@ def test_mean_effects_have_the_deviation_of_the_gaussian_process():
         mean, covariance = process.predict(np.vstack([low, high]), return_cov=True)
         assert_allclose(found.average[j], v @ mean, rtol=1e-6)
         assert_allclose(found.std[j] ** 2, v @ covariance @ v, rtol=1e-4)
+
+
+@pytest.mark.parametrize("fit_intercept", [False, True])
+def test_errors_in_groups_are_sums_over_groups(fit_intercept, tmp_path, monkeypatch):
+    """Effects are linear in y, m^T A^-1 Z^T W y: brute force over the rows' L."""
+    monkeypatch.setattr(posterior, "rows_per_block", lambda *_: 64)
+    rng = np.random.default_rng(1)
+    groups = rng.integers(12, size=150)
+    w = rng.uniform(0.5, 2.0, size=150)
+    w[:5] = 0.0
+    kept = w > 0
+    y = np.column_stack([Y + rng.normal(size=12)[groups], -Y])
+    model = SketchedKernelRegressor(
+        GaussianKernel(1.5), sketch="identity", alpha=1e-3, fit_intercept=fit_intercept
+    ).fit(X, y, w)
+    names = np.array([f"school {g}" for g in groups])
+    found = marginal_effects(model.fit_posterior(X, y, w, groups=names), NEW)
+    W, x, g, n = w[kept] / w[kept].mean(), X[kept], groups[kept], int(kept.sum())
+    K = GaussianKernel(1.5)(x, x)
+    inverse = np.linalg.inv(K + n * 1e-3 * np.diag(1 / W))
+    hat = 0.0
+    if fit_intercept:  # f + b = K a + b with sum a = 0
+        sums = inverse.sum(axis=1)
+        hat = sums / sums.sum()  # b as a function of y
+        inverse -= np.outer(sums, hat)
+    hat = hat + K @ inverse
+    residuals = y[kept] - hat @ y[kept]
+    assert_allclose(model.predict(x), hat @ y[kept], atol=1e-6)
+    factor = 12 / 11 * (n - 1) / (n - np.trace(hat))
+    for j in range(2):
+        half = np.zeros(2)
+        half[j] = 1e-3 * NEW[:, j].std()
+        differences = GaussianKernel(1.5)(NEW + half, x)
+        differences = differences - GaussianKernel(1.5)(NEW - half, x)
+        linear = differences.mean(axis=0) @ inverse / (2 * half[j])
+        assert_allclose(found.average[j], linear @ y[kept], rtol=1e-5)
+        errors = linear[:, None] * residuals
+        sums = np.array([errors[g == k].sum(axis=0) for k in range(12)])
+        expected = np.sqrt(factor * np.square(sums).sum(axis=0))
+        assert_allclose(found.std[j], expected, rtol=1e-4)
+    model.save(tmp_path / "model.npz")
+    again = marginal_effects(load(tmp_path / "model.npz"), NEW)
+    assert_array_equal(again.std, found.std)
+
+
+def test_errors_in_groups_are_those_of_a_block_bootstrap():
+    """Weights, numbers of draws of the groups, in ridge regression on the features."""
+    rng = np.random.default_rng(0)
+    groups = np.repeat(np.arange(50), 6)
+    treated = (rng.random(50) < 0.5)[groups]  # whole groups
+    x = np.column_stack([rng.normal(size=300), treated])
+    y = np.sin(x[:, 0]) + 2 * treated + rng.normal(size=50)[groups]
+    y += rng.normal(size=300)
+    kernel = GaussianKernel([1.5, 1.5])
+    model = SketchedKernelRegressor(kernel, size=40, alpha=1e-3, random_state=0)
+    model.fit(x, y)
+    found = marginal_effects(model.fit_posterior(x, y, groups=groups), x).std
+    independent = marginal_effects(model.fit_posterior(x, y), x).std
+    assert found[1] > 1.5 * independent[1]
+    L = model.landmarks_
+    Z, inner = kernel(x, L), 0.3 * kernel(L, L)  # n alpha
+    low, high = (np.column_stack([x[:, 0], np.full(300, v)]) for v in (0.0, 1.0))
+    effect = np.r_[0.0, (kernel(high, L) - kernel(low, L)).mean(axis=0)]
+    Z = np.column_stack([np.ones(300), Z])
+    penalty = np.zeros((41, 41))
+    penalty[1:, 1:] = inner
+    means = []
+    for _ in range(1000):
+        w = np.bincount(rng.integers(50, size=50), minlength=50)[groups]
+        coef = np.linalg.lstsq(Z.T @ (w[:, None] * Z) + penalty, Z.T @ (w * y))[0]
+        means.append(effect @ coef)
+    assert_allclose(found[1], np.std(means), rtol=0.1)
+
+
+def test_copies_in_several_groups_count_in_each():
+    """n in the penalty is that of the merged rows, whose weights have mean one."""
+    rows = np.r_[np.arange(150), np.arange(10)]
+    groups = np.r_[np.arange(150) % 7, np.full(10, 7)]
+    kernel, U = GaussianKernel(1.5), X[:20]
+    model = SketchedKernelRegressor(kernel, sketch=LandmarkSketch(U), alpha=1e-3)
+    model.fit(X[rows], Y[rows]).fit_posterior(X[rows], Y[rows], groups=groups)
+    assert model.n_copies_ == 10
+    Z = np.column_stack([np.ones(160), kernel(X[rows], U)])
+    penalty = np.zeros((21, 21))
+    penalty[1:, 1:] = 160 * 1e-3 * kernel(U, U)
+    inverse = np.linalg.inv(Z.T @ Z + penalty)
+    hat = Z @ inverse @ Z.T
+    half = np.array([1e-3 * NEW[:, 0].std(), 0.0])
+    slopes = (kernel(NEW + half, U) - kernel(NEW - half, U)) / (2 * half[0])
+    linear = np.r_[0.0, slopes.mean(axis=0)] @ inverse @ Z.T
+    sums = np.bincount(groups, linear * (Y[rows] - hat @ Y[rows]))
+    expected = 8 / 7 * 159 / (160 - np.trace(hat)) * np.square(sums).sum()
+    found = marginal_effects(model, NEW).std
+    assert_allclose(found[0] ** 2, expected, rtol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("groups", "message"),
+    [
+        (np.zeros(150), "`groups` must have at least two groups, got .0."),
+        (np.zeros(149), "`groups` must have 150 entries, got 149"),
+        (np.full(150, np.nan), "groups"),
+    ],
+)
+def test_wrong_groups_are_refused(groups, message):
+    model = SketchedKernelRegressor(size=20, random_state=0).fit(X, Y)
+    with pytest.raises(ValueError, match=message):
+        model.fit_posterior(X, Y, groups=groups)
+    assert not hasattr(model, "posterior_")
 
 
 def test_effects_are_the_derivatives():

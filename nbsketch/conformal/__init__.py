@@ -25,9 +25,9 @@ from nbsketch.conformal._left_out import (
     jackknife,
     quantiles_of,
 )
-from nbsketch.conformal._rows import Marks, fit_on, labels_of_rows, naming_rows
+from nbsketch.conformal._rows import Marks, fit_on, naming_rows
 from nbsketch.estimators._base import ClassifierScore, LogProbabilities, RegressorScore
-from nbsketch.rows.inputs import check_alike, check_in_memory
+from nbsketch.rows.inputs import check_alike, check_in_memory, labels_of_rows
 from nbsketch.rows.splits import merges_copies
 
 __all__ = ["ConformalClassifier", "ConformalRegressor"]

@@ -11,12 +11,12 @@ from numpy.typing import NDArray
 from sklearn import get_config
 from sklearn.base import clone
 from sklearn.frozen import FrozenEstimator
-from sklearn.utils import _safe_indexing, column_or_1d
+from sklearn.utils import _safe_indexing
 from sklearn.utils.metadata_routing import get_routing_for_object
 from sklearn.utils.validation import has_fit_parameter
 
 from nbsketch._report import validation
-from nbsketch.rows.inputs import check_weights
+from nbsketch.rows.inputs import check_weights, labels_of_rows
 
 
 class Marks(NamedTuple):
@@ -36,11 +36,6 @@ class Marks(NamedTuple):
     def at(self, rows: Any) -> Marks:
         """Return the weights and groups of some samples."""
         return Marks(*(None if values is None else values[rows] for values in self))
-
-
-def labels_of_rows(name: str, values: Any) -> NDArray:
-    """Return labels, one entry per sample."""
-    return column_or_1d(validation.as_labels(name, values), dtype=None, warn=True)
 
 
 @contextmanager

@@ -72,7 +72,37 @@ def fit_posterior(model: Any, rows: TrainingRows) -> dict[str, Any]:
     by_residuals = residuals / max(n - _freedom(model, factor, shift), 1.0)
     by_likelihood = total / max(n - int(model.fit_intercept), 1)
     noise = np.maximum(by_residuals, by_likelihood)
-    return {"projection": P, "factor": factor, "shift": shift, "noise": noise}
+    parts = {"projection": P, "factor": factor, "shift": shift, "noise": noise}
+    return parts | {"scores": None}
+
+
+def group_scores(
+    model: Any, parts: dict[str, Any], rows: TrainingRows, groups: NDArray, n: int
+) -> NDArray:
+    """Return factors R of the covariance of Z^T W e, R^T R, (d, c, r + 1).
+
+    The errors e depend on each other in groups: the covariance is the sum over groups
+    of outer products of their sums of w_i r_i z_i, times the usual correction for the
+    number of groups and degrees of freedom. The rows are as given, copies not merged;
+    n: those of the fit.
+    """
+    n_given = len(rows.y)
+    names, labels = np.unique(groups, return_inverse=True)
+    n_groups = len(names)
+    if n_groups < 2:
+        raise ValueError(f"`groups` must have at least two groups, got {names}")
+    w = np.ones(n_given) if rows.weights is None else rows.weights
+    residuals = (rows.y - model._values(rows.X)).reshape(n_given, -1)
+    errors = (n / w.sum()) * residuals.T * w
+    factor = parts["factor"]
+    sums = np.zeros((len(errors), n_groups, len(factor)))
+    for part, Z, _ in _blocks(model, parts["projection"], rows.X):
+        places = labels[part], np.arange(len(Z))
+        for total, error in zip(sums, errors[:, part], strict=True):
+            total += sp.csr_array((error, places), (n_groups, len(Z))) @ Z
+    left = max(n_given - _freedom(model, factor, parts["shift"]), 1.0)
+    correction = n_groups / (n_groups - 1) * (n_given - 1) / left
+    return np.asarray(np.linalg.qr(np.sqrt(correction) * sums, mode="r"))
 
 
 def _freedom(model: Any, factor: NDArray, shift: float) -> float:
@@ -151,10 +181,16 @@ def posterior_std(model: Any, X: Any) -> NDArray:
 
 
 def std_of_sum(model: Any, X: Any, weights: NDArray) -> NDArray:
-    """Return the posterior standard deviation of the sum of weights times f, (d,)."""
+    """Return the standard deviation of the sum of weights times f, (d,).
+
+    It is that of the posterior, or with the scores of groups the standard error.
+    """
     parts = model.posterior_
     blocks = _blocks(model, parts["projection"], X)
     mean: Any = sum(weights[part] @ Z for part, Z, _ in blocks)
+    if parts["scores"] is not None:
+        half = scipy.linalg.cho_solve((parts["factor"], False), mean)
+        return np.linalg.norm(parts["scores"] @ half, axis=1)
     inputs = transform_rows(X, model.scaler_, model.kernel_)
     row = sp.csr_array(weights[None])
     prior = float(weights @ SketchMap(model.kernel_, inputs, row)(inputs)[0])

@@ -10,7 +10,7 @@ import scipy.linalg
 from numpy.typing import ArrayLike, NDArray
 
 from nbsketch._machine.memory import fits
-from nbsketch._report.validation import declares_parameters
+from nbsketch._report.validation import check_length, declares_parameters
 from nbsketch.estimators import _base, posterior
 from nbsketch.estimators._monotonic import check_monotonic, constrain, planned
 from nbsketch.fitting.objective import FeatureSolution, Problem
@@ -18,7 +18,13 @@ from nbsketch.fitting.objectives import regression_objective
 from nbsketch.fitting.plan import Plan
 from nbsketch.fitting.sketched import SketchedData
 from nbsketch.losses import SquareLoss, as_loss
-from nbsketch.rows.inputs import is_dask, is_pairwise, row_by_row, rowwise
+from nbsketch.rows.inputs import (
+    is_dask,
+    is_pairwise,
+    labels_of_rows,
+    row_by_row,
+    rowwise,
+)
 from nbsketch.rows.outliers import (
     drawn_rows,
     far_outside,
@@ -307,7 +313,11 @@ class SketchedKernelRegressor(
         return posterior.posterior_std(self, X)
 
     def fit_posterior(
-        self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None
+        self,
+        X: ArrayLike,
+        y: ArrayLike,
+        sample_weight: ArrayLike | None = None,
+        groups: ArrayLike | None = None,
     ) -> Self:
         """Compute the posterior of the fitted model, for ``predict(return_std=True)``.
 
@@ -322,8 +332,21 @@ class SketchedKernelRegressor(
         X, y, sample_weight
             Data that the model was fitted to, in memory. A ValueError is raised if the
             objective on them differs from `objective_`.
+        groups : array of shape (n,) or None, default=None
+            Group of each sample. `explain.marginal_effects` then returns standard
+            errors clustered by groups; standard deviations of predictions still assume
+            independent noise.
         """
         posterior.check_posterior(self, X)
-        rows = self._check_training(X, y, sample_weight, **_base.NUMBERS, reset=False)
-        self.posterior_ = posterior.fit_posterior(self, rows)
+        check = partial(self._check_training, X, y, sample_weight, **_base.NUMBERS)
+        given = None if groups is None else check(is_stream=True, reset=False)
+        rows = check(reset=False)
+        parts = posterior.fit_posterior(self, rows)
+        if given is not None:
+            labels = labels_of_rows("groups", groups)
+            check_length("groups", labels, given.n_given or len(given.y))
+            labels = labels if given.kept is None else labels[given.kept]
+            scores = posterior.group_scores(self, parts, given, labels, len(rows.y))
+            parts["scores"] = scores
+        self.posterior_ = parts
         return self

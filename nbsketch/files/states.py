@@ -242,6 +242,7 @@ def _posterior(name: str, value: Any, scope: Scope) -> None:
         factor=array("terms terms"),
         shift=fields.positive,
         noise=array("outputs"),
+        scores=optional(array("outputs groups terms")),
     )(name, value, scope)
     scope.bind(f"{name}.factor", "terms", scope.lengths["features"] + 1)
     if (np.diagonal(value["factor"]) <= 0).any():

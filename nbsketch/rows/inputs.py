@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, TypeVar, cast
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
-from sklearn.utils import InputTags
+from sklearn.utils import InputTags, column_or_1d
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import _check_sample_weight, _check_y, validate_data
 
@@ -527,6 +527,11 @@ def check_weights(sample_weight: Any, X: Any) -> NDArray | None:
     if not weights.any():
         raise ValueError("`sample_weight` must have a positive entry, got zeros only")
     return weights
+
+
+def labels_of_rows(name: str, values: Any) -> NDArray:
+    """Return labels, one entry per sample."""
+    return column_or_1d(as_labels(name, values), dtype=None, warn=True)
 
 
 def row_by_row(method: Callable[..., NDArray], X: Any, *args: Any) -> Any:

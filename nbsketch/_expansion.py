@@ -1,4 +1,4 @@
-r"""Kernel expansions x -> B^T S k_x: predictions and features of rows, in any number.
+r"""Kernel expansions x -> B^T S k_x: predictions and features of new samples.
 
 Features are whitened: B is P with :math:`P P^T = (S K S^T)^+`.
 """
@@ -20,27 +20,27 @@ from nbsketch._machine.blas import eigh, one_thread
 from nbsketch._report.fields import array, stored
 from nbsketch.gram import CompiledForm, Product
 
-# Eigenvalues of S K S^T below this share of the largest are cut: they are noise from
-# the rounding of kernel values, which have double precision for rows of any type.
+# Eigenvalues of S K S^T below this share of the largest are cut: they are rounding
+# noise of kernel values, which are float64 for samples of any dtype.
 RANK_TOL = 1e-12
-# Rows of features made at a time: long enough for BLAS, short enough for the cache.
+# Rows of features computed at a time: enough for BLAS, few enough for the cache.
 _ROWS = 1024
-# Memory of a block of rows of S k(X) that is multiplied by B: it stays in the cache.
+# Memory of a block of rows of S k(X) that is multiplied by B: fits into the cache.
 _BLOCK_BYTES = 2 << 20
 _FEWEST_ROWS = 64
 
 
 class Expansion:
-    r"""The map from rows of X to :math:`k(X, L) W^T B`, prepared once for many X.
+    r"""The map from samples X to :math:`k(X, L) W^T B`, prepared once for many X.
 
-    If B has few columns, :math:`W^T B` is computed first: then a call is one fused
-    product with :math:`s'` coefficients for each column, without BLAS. Otherwise blocks
-    of rows are worked on side by side, each by one thread of compiled code and of BLAS.
+    If B has few columns, :math:`W^T B` is computed first; a call is then one fused
+    product with :math:`s'` coefficients per column, without BLAS. Otherwise blocks of
+    rows are processed in parallel, each by one thread of compiled code and of BLAS.
 
     Parameters
     ----------
     product : Product
-        The map X -> W k(L, X), of s rows.
+        The map X -> W k(L, X), with s rows.
     B : ndarray of shape (s, d) or PivotedCholesky
         Coefficients, or the projection to d features.
     """
@@ -56,7 +56,7 @@ class Expansion:
         self._project = projector(B)
 
     def __call__(self, X: Any, dtype: Any = np.float64) -> NDArray:
-        """Return the (n, d) values for the rows of X, rounded to a type."""
+        """Return the (n, d) values for the samples X, rounded to a dtype."""
         if self._folded is not None:
             return np.ascontiguousarray(self._folded(X, dtype).T)
         out = np.empty((X.shape[0], self.n_columns), dtype=dtype)
@@ -64,7 +64,7 @@ class Expansion:
         return out
 
     def fill(self, X: Any, rows: NDArray | None, out: NDArray) -> None:
-        """Fill the given rows of `out` (n, d), None for all, with their values."""
+        """Fill the given rows of `out` (n, d) with their values; None: all rows."""
         size = self._product.shape[0]
         step = max(_FEWEST_ROWS, _BLOCK_BYTES // (8 * size))
 
@@ -77,13 +77,13 @@ class Expansion:
         with one_thread() if len(starts) > 1 else nullcontext():
             if self._product.is_compiled:
                 run_blocks(work, starts)
-            else:  # functions of users may not be thread-safe
+            else:  # user functions may not be thread-safe
                 for start in starts:
                     work(start)
 
 
 def _folded(product: Product, B: NDArray) -> Product | None:
-    """Return the product with W^T B in the place of W if it costs less, else None."""
+    """Return the product with W^T B in place of W if it costs less, else None."""
     weights = product.weights
     s, m = weights.shape
     d = B.shape[1]
@@ -95,19 +95,19 @@ def _folded(product: Product, B: NDArray) -> Product | None:
 
 class _Prepared(NamedTuple):
     parts: tuple[Any, Any, Any]
-    B: NDArray  # a copy: coefficients can be changed in place
+    B: NDArray  # a copy, because coefficients can be modified in place
     expansion: Expansion
 
 
-# Fitted models and their expansions, which are neither copied nor written with them.
+# Fitted models and their expansions, which are neither copied nor saved with them.
 _prepared: WeakKeyDictionary[Any, _Prepared] = WeakKeyDictionary()
 
 
 def expansion_of(model: Any, B: NDArray) -> Expansion:
     """Return the expansion of a fitted model, prepared on the first call.
 
-    It is prepared again if the model has other attributes since. Two threads may both
-    prepare it; either result is valid.
+    It is prepared again if the attributes of the model have changed. Two threads may
+    both prepare it; either result is valid.
     """
     parts = (model.kernel_, model.landmarks_, model.sketch_.weights)
     prepared = _prepared.get(model)
@@ -121,7 +121,7 @@ def expansion_of(model: Any, B: NDArray) -> Expansion:
 
 
 def compiled_form(model: Any) -> CompiledForm | None:
-    """Return the form of a fitted kernel of dense landmarks for compiled code."""
+    """Return the compiled form of a fitted kernel on dense landmarks."""
     landmarks = model.landmarks_
     if sp.issparse(landmarks) or landmarks.ndim != 2:
         return None
@@ -132,8 +132,8 @@ def compiled_form(model: Any) -> CompiledForm | None:
 class PivotedCholesky:
     r"""P with :math:`P P^T = C^+` for C = S K S^T, as triangular solves.
 
-    The Cholesky decomposition with pivots stops where the rest of the diagonal is
-    rounding. For a C that is numerically singular this takes a tenth of the time of an
+    The pivoted Cholesky decomposition stops when the remaining diagonal is rounding.
+    For a numerically singular C this takes a tenth of the time of an
     eigendecomposition, and P is never formed.
     """
 
@@ -141,11 +141,11 @@ class PivotedCholesky:
     chosen: Annotated[NDArray, array("_r", "i")]  # r rows of C that span the others
 
     def __post_init__(self) -> None:
-        """Check that the factor is one, of distinct rows."""
+        """Check that the factor is valid and its rows are distinct."""
         chosen = self.chosen
         diagonal = self.factor.diagonal()
         if (diagonal <= 0).any() or np.unique(chosen).size != chosen.size:
-            raise ValueError("`factor` must be that of distinct rows, got others")
+            raise ValueError("`factor` must be of distinct rows, got others")
 
     @classmethod
     def of(cls, inner: NDArray) -> PivotedCholesky:
@@ -157,8 +157,8 @@ class PivotedCholesky:
         )
         if top <= 0 or rank == 0:
             raise ValueError(
-                "`kernel` and `output_kernel` must not be zero on all rows that their "
-                f"sketches draw, got values up to {top:g}: some row must not be zero"
+                "`kernel` and `output_kernel` must not be zero on all samples drawn by "
+                f"the sketches, got values up to {top:g}: some sample must be nonzero"
             )
         factor = np.asfortranarray(np.tril(factor[:rank, :rank]))
         return cls(factor, pivots[:rank].astype(np.int64) - 1)
@@ -188,7 +188,7 @@ def projection(inner: NDArray) -> NDArray:
     r"""Return P of shape (s, r) from S K S^T.
 
     With :math:`S K S^T = U D U^T = L L^T`, P is the upper triangular :math:`L^{-T}` if
-    no eigenvalue can be below the cut, and :math:`U_r D_r^{-1/2}` otherwise: the former
+    no eigenvalue can be below the cut, and :math:`U_r D_r^{-1/2}` otherwise. The former
     differs by a rotation, at a tenth of the cost.
     """
     inner = inner.astype(np.float64)
@@ -198,9 +198,9 @@ def projection(inner: NDArray) -> NDArray:
 
 
 def cut_of(projection: NDArray) -> float:
-    """Return the cut below which directions of S K S^T have no features; 0 if all have.
+    """Return the cut below which directions of S K S^T are dropped; 0 if none is.
 
-    Without them the kernel matrix is lower by about as much.
+    Dropping them lowers the kernel matrix by about as much.
     """
     size, rank = projection.shape
     if rank in (0, size):
@@ -225,7 +225,7 @@ def project(product: NDArray, projection: NDArray | PivotedCholesky) -> NDArray:
 
 
 def _times_triangle(product: NDArray, factor: NDArray) -> NDArray:
-    """Return B^T P for an upper triangular P, at half the cost of a full one."""
+    """Return B^T P for an upper triangular P, at half the cost of a full P."""
     out = np.empty(product.shape[::-1])
     for start in range(0, len(out), _ROWS):
         rows = out[start : start + _ROWS]
@@ -247,7 +247,7 @@ def _by_cholesky(inner: NDArray) -> NDArray | None:
 
 def _by_eigenvalues(inner: NDArray) -> NDArray:
     values, vectors = eigh(inner)
-    # Signs by a fixed direction: rounding would change them.
+    # Signs are fixed by a given direction, because rounding would change them.
     vectors *= np.copysign(1, np.cos(np.arange(len(vectors))) @ vectors)
     kept = values > RANK_TOL * max(values[-1], 0.0)
     return vectors[:, kept] / np.sqrt(values[kept])

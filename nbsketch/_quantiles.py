@@ -19,24 +19,24 @@ def conformal_quantile(
     weights: NDArray | None = None,
     new_weight: Any = None,
 ) -> Any:
-    r"""Return the score that a new one passes with at most the remaining probability.
+    r"""Return the conformal quantile: a new score is at most this with probability c.
 
     .. math:: \inf \Bigl\{ t : \sum_{i: s_i \le t} w_i
               \ge c \,\bigl(\textstyle\sum_i w_i + w\bigr) \Bigr\} ,
 
     the :math:`\lceil (m + 1) c \rceil`-th smallest of m scores if all weights are
-    equal, infinity if the scores are too few. The last axis of `scores` is ranked.
+    equal; infinity if there are too few scores. The last axis of `scores` is ranked.
 
     Parameters
     ----------
     scores : ndarray of shape (m,) or (n, m)
-        Scores, the same for all new rows or one set for each.
+        Scores, the same for all new samples or one set per new sample.
     coverage : float or array of shape (n,)
         Probability c.
     weights : ndarray of shape (m,), optional
         Weights of the scores. None: equal weights.
     new_weight : float or array of shape (n,), optional
-        Weight w of the new row. None: the mean of `weights`.
+        Weight w of the new sample. None: the mean of `weights`.
 
     References
     ----------
@@ -73,7 +73,7 @@ def conformal_quantile(
 def between_levels(levels: NDArray, quantiles: NDArray, others: ArrayLike) -> NDArray:
     """Interpolate quantiles (n, d) of ascending levels at others, (n, others).
 
-    Below the first and above the last level, the quantile of that level is returned.
+    Below the first and above the last level, return the quantile of that level.
     """
     others = np.clip(others, levels[0], levels[-1])
     if len(levels) == 1:
@@ -84,7 +84,7 @@ def between_levels(levels: NDArray, quantiles: NDArray, others: ArrayLike) -> ND
 
 
 def uncrossed(ends: NDArray) -> NDArray:
-    """Return intervals (..., 2), those without a point as their middle."""
+    """Return intervals (..., 2); crossed ends are replaced by their midpoint."""
     crossed = ends[..., 0] > ends[..., 1]
     out = ends.copy()
     out[crossed] = ends[crossed].mean(axis=-1, keepdims=True)
@@ -94,9 +94,10 @@ def uncrossed(ends: NDArray) -> NDArray:
 def with_tails(levels: NDArray, quantiles: NDArray, others: ArrayLike) -> NDArray:
     r"""Interpolate as `between_levels`, with exponential tails outside.
 
-    Below the first quantile :math:`q_1` of level :math:`\tau_1` the distribution
-    function is :math:`\tau_1 e^{(z - q_1) / t}`, where its slope :math:`\tau_1 / t` is
-    that between the first two quantiles; above the last one likewise.
+    Below the first quantile :math:`q_1` of level :math:`\tau_1`, the distribution
+    function is :math:`\tau_1 e^{(z - q_1) / t}`, with the slope :math:`\tau_1 / t` at
+    :math:`q_1` equal to the slope between the first two quantiles; likewise above the
+    last quantile.
 
     Examples
     --------
@@ -115,8 +116,8 @@ def with_tails(levels: NDArray, quantiles: NDArray, others: ArrayLike) -> NDArra
 def distribution(levels: NDArray, quantiles: NDArray, values: NDArray) -> NDArray:
     """Return the distribution functions at values (n, k): the inverse of `with_tails`.
 
-    Where quantiles are equal the function jumps to the highest of their levels, and to
-    1 where the last two are.
+    If quantiles are equal, the function jumps to the highest of their levels, or to 1
+    if the last two are equal.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""The map x -> S k_x of a sketch, drawn and applied: features as a design."""
+"""The map x -> S k_x of a drawn sketch, and features as a design matrix."""
 
 from __future__ import annotations
 
@@ -24,24 +24,24 @@ from nbsketch.sketches import IdentitySketch, Sketch, SketchRecipe, as_recipe
 from nbsketch.solvers import scratch
 from nbsketch.solvers.design import ArrayDesign, Blocks, ChosenBlocks, Design
 
-# Rows between two reports of the progress.
+# Number of rows between two progress reports.
 REPORTED_ROWS = 1 << 17
-# Rows of which all values are in memory at a time.
+# Number of rows whose values are all in memory at a time.
 _ADJOINT_ROWS = 1 << 12
-# A product K S^T up to this size is kept between the passes over it.
+# Maximum size of a product K S^T that is stored between passes.
 KEEP_BYTES = 256 << 20
-# Sketches without an objective: features and structured prediction. They are small: at
-# equal size, p-sparsified ones are more accurate.
+# Default sketch for features and structured prediction. Their sketches are small: at
+# equal size, p-sparsified sketches are more accurate.
 _FEATURES_SKETCH = "p-sparsified"
 _FEATURES_SIZE = 100
 
 
 @dataclass(frozen=True)
 class SketchMap:
-    """The map x -> S k_x, with all it needs: kernel, landmarks and weights.
+    """The map x -> S k_x: kernel, landmarks and weights.
 
-    S k_x = W k(landmarks, x), where W (s, s') are the active columns of the sketch.
-    `columns` are the training rows that are landmarks; None if they are not known.
+    S k_x = W k(landmarks, x), where W (s, s') has the nonzero columns of the sketch.
+    `columns` are the training samples that are landmarks; None if unknown.
     """
 
     kernel: Kernel
@@ -53,16 +53,16 @@ class SketchMap:
 
     @classmethod
     def of(cls, kernel: Kernel, X: Any, sketch: Sketch) -> SketchMap:
-        """Return the map of a sketch of the rows of X."""
+        """Return the map for a sketch of the samples X."""
         columns = sketch.columns
         return cls(kernel, kernel.take(X, columns), sketch.weights, columns)
 
     @classmethod
     def of_columns(cls, kernel: Kernel, X: Any) -> tuple[Sketch, SketchMap]:
-        """Return the map of a linear kernel whose landmarks are the unit vectors.
+        """Return the map for a linear kernel whose landmarks are the unit vectors.
 
-        Then S k_x is x: no column is lost to rounding, however small it is. As a
-        sketch of the n rows it has the unit vectors in the place of q of them.
+        S k_x is then x: no column is lost to rounding, however small it is. As a sketch
+        of n samples, it has the unit vectors in place of q of them.
         """
         n, q = X.shape
         sketch = Sketch(sp.eye_array(q, n, format="csr"))
@@ -72,30 +72,30 @@ class SketchMap:
         return sketch, cls(kernel, landmarks, sketch.weights, is_columns=True)
 
     def rows(self, X: Any) -> Any:
-        """Return the landmarks as rows, those of the training rows X or others."""
+        """Return the landmarks as samples, from the training samples X or others."""
         return self.landmarks if self.columns is None else X[self.columns]
 
     @cached_property
     def product(self) -> Product:
-        """The product with rows, prepared once."""
+        """The product with samples, prepared once."""
         return Product(self.kernel, self.landmarks, self.weights)
 
     def original(self, kept: NDArray | None) -> SketchMap:
-        """Return the map for rows of the user, who gave more rows than were kept.
+        """Return the map in terms of all samples passed by the user.
 
-        Landmarks of a precomputed kernel are indices among all rows that were given.
-        `kept` are the indices of those kept, None for all.
+        Landmarks of a precomputed kernel are indices among all samples passed. `kept`
+        are the indices of the used samples; None for all.
         """
         if kept is None or not isinstance(self.kernel, PrecomputedKernel):
             return self
         return replace(self, landmarks=kept[self.landmarks])
 
     def __call__(self, X: Any) -> NDArray:
-        """Return S k(X, X_train)^T for the rows of X, of shape (s, n), in float64."""
+        """Return S k(X, X_train)^T for the samples X, of shape (s, n), in float64."""
         return self.product(X)
 
     def inner(self, X: Any = None) -> NDArray:
-        """Return S K S^T, (s, s), in blocks of landmarks: rows of X, if it is given."""
+        """Return S K S^T, (s, s), in blocks of landmarks: rows of X, if passed."""
         rows = self.rows(X)
         if not isinstance(self.weights, np.ndarray | sp.csr_array):
             return self(rows) @ self.weights.T
@@ -107,7 +107,7 @@ class SketchMap:
         return total
 
     def times(self, X: Any, B: NDArray) -> NDArray:
-        """Return K S^T B of shape (n, d) for the rows of X, in float64."""
+        """Return K S^T B of shape (n, d) for the samples X, in float64."""
         if isinstance(X, PartitionedRows):
             values = partial(_features_of, sketch_map=self, projection=B, dtype=float)
             return X.map(values, B.shape[1]).collect()
@@ -118,7 +118,7 @@ class SketchMap:
         return out
 
     def adjoint(self, X: Any, U: NDArray) -> NDArray:
-        """Return S K U of shape (s, d) for the rows of X, in float64."""
+        """Return S K U of shape (s, d) for the samples X, in float64."""
         if isinstance(X, PartitionedRows):
             return X.partitions.total(_adjoint, self, rows=[U])[0]
         parts = slices(X.shape[0], _ADJOINT_ROWS)
@@ -140,17 +140,17 @@ def resolve(
 ) -> Kernel:
     """Return the kernel with its parameters set from X.
 
-    Positive weights of the rows count in a median bandwidth. `name` replaces X in error
-    messages, and `prefix` is put before the names of the other arguments.
+    Positive sample weights count in a median bandwidth. `name` replaces X in error
+    messages; `prefix` is prepended to the names of the other arguments.
     """
     unresolved = as_kernel(kernel, bandwidth, prefix=prefix)
     check_domain(unresolved, name, X)
-    # Kernels of users may take no weights.
+    # Kernels defined by users may not accept weights.
     weighted = {} if sample_weight is None else {"sample_weight": sample_weight}
     resolved = unresolved.resolve(X, rng, **weighted)
     if isinstance(resolved, PrecomputedKernel) and X.shape[0] != X.shape[1]:
         raise ValueError(
-            f"`{name}` must be the square Gram matrix of the training rows when the "
+            f"`{name}` must be the square Gram matrix of the training samples when the "
             f"kernel is precomputed, got shape {X.shape}"
         )
     return resolved
@@ -161,7 +161,7 @@ def features_recipe(
 ) -> SketchRecipe:
     """Return the recipe of a sketch without an objective; None: p-sparsified.
 
-    Errors put `prefix` before the names of the arguments.
+    Errors prepend `prefix` to the names of the arguments.
     """
     name = _FEATURES_SKETCH if sketch is None else sketch
     if size is None and isinstance(name, str) and name != "identity":
@@ -170,19 +170,19 @@ def features_recipe(
 
 
 def sized_recipe(sketch: Any, size: Any, n: int, prefix: str = "") -> SketchRecipe:
-    """Return the recipe of a sketch; warn and take all rows if `size` exceeds n."""
+    """Return the recipe of a sketch; warn and use all rows if `size` exceeds n."""
     exceeds = isinstance(size, int | np.integer) and size > n
     if not (isinstance(sketch, str) and exceeds):
         return as_recipe(sketch, size, n, prefix=prefix)
-    as_recipe(sketch, n, n, prefix=prefix)  # refuses other names
+    as_recipe(sketch, n, n, prefix=prefix)  # checks the name
     name = f"{prefix}size"
-    text = f"`{name}` is above the number of rows: all {n} are taken, got {name}={size}"
+    text = f"`{name}` exceeds the number of samples, {n}: all are used, got {size}"
     warnings.warn(text, UserWarning, stacklevel=2)
     return IdentitySketch()
 
 
 def spans_columns(kernel: Kernel, X: Any, sketch: Sketch) -> bool:
-    """Return whether a linear kernel has no more columns than rows of the sketch."""
+    """Return whether a linear kernel has no more columns than the sketch has rows."""
     return isinstance(kernel, LinearKernel) and X.shape[1] <= sketch.shape[0]
 
 
@@ -194,9 +194,9 @@ def draw(
     rng: np.random.Generator,
     prefix: str = "",
 ) -> Sketch:
-    """Return a sketch of the rows of X, for a kernel with its parameters set.
+    """Return a sketch of the samples X, for a kernel with its parameters set.
 
-    `prefix` is put before the names of the arguments in error messages.
+    `prefix` is prepended to the names of the arguments in error messages.
     """
     n = X.shape[0]
     recipe = features_recipe(sketch, size, n, prefix)
@@ -204,7 +204,7 @@ def draw(
     if drawn.columns.size == 0:
         raise ValueError(
             f"`{prefix}sketch` must have a nonzero entry, {recipe!r} drew none for {n} "
-            "rows: raise its density or its size"
+            "samples: increase its density or its size"
         )
     return drawn
 
@@ -225,10 +225,11 @@ def sketched_design(
     sketch_map : SketchMap
         The map x -> S k_x.
     X : ndarray or csr_array of shape (n, q)
-        Training rows.
+        Training samples.
     keep : bool or None, default=None
-        Whether Z is stored: in memory or, beyond the memory limit, in a scratch file.
-        None: in memory if it takes at most 256 MiB; else it is computed in every pass.
+        Whether Z is stored: in memory or, above the memory limit, in a scratch file.
+        None: in memory if it takes at most 256 MiB; otherwise it is recomputed in every
+        pass.
     whiten : callable
         ``whiten(S K S^T)`` returns P: `projection`, or `PivotedCholesky.of` for
         many rows of the sketch.
@@ -241,10 +242,10 @@ def sketched_design(
 def _design(
     sketch_map: SketchMap, X: Any, keep: bool | None, whiten: Callable[..., Any]
 ) -> tuple[Any, Design]:
-    """Return what `sketched_design` does."""
+    """Return the result of `sketched_design`."""
     if sketch_map.is_columns and isinstance(X, np.ndarray):
         used = np.asarray(X.any(axis=0))
-        # Compiled code is compiled once more for arrays of another kind.
+        # Compiled code would be compiled again for arrays of another kind.
         Z = np.require(X if used.all() else X[:, used], requirements=["C", "W"])
         return np.eye(len(used))[:, used], ArrayDesign._trusted(Z)
     n_bytes = X.dtype.itemsize * X.shape[0] * sketch_map.weights.shape[0]
@@ -283,9 +284,9 @@ def _design(
 def features_design(
     sketch_map: SketchMap, projection: Any, X: Any, near: bool = False
 ) -> Design:
-    """Return the features of any rows: computed in every pass, or where X is.
+    """Return the features of any samples: recomputed in every pass, or where X is.
 
-    `near`: those of a Dask array are brought here if they are small.
+    `near`: features of a Dask array are gathered here if they are small.
     """
     if not isinstance(X, PartitionedRows):
         return StreamedDesign(sketch_map, projection, X)
@@ -302,7 +303,7 @@ def stored_design(
     columns: NDArray,
     whiten: Callable[..., Any] = projection,
 ) -> tuple[Any, Design]:
-    """Return what `sketched_design` does, from the product S k(X, X)^T of (s, n)."""
+    """Return the result of `sketched_design` from the product S k(X, X)^T, (s, n)."""
     P = whiten(product[:, columns] @ weights.T)
     return P, ArrayDesign._trusted(project(product, P))
 
@@ -310,13 +311,13 @@ def stored_design(
 def sketched_columns(
     kernel: Kernel, X: Any, sketch: Sketch, dtype: Any = np.float32
 ) -> SketchedColumns | PartitionedColumns:
-    """Return K S^T as an operator, on the rows of X where they are."""
+    """Return K S^T as an operator, on the workers for distributed X."""
     kind = PartitionedColumns if isinstance(X, PartitionedRows) else SketchedColumns
     return kind(kernel, X, sketch, dtype=dtype)
 
 
 class StreamedDesign(Design):
-    """Features that are computed again, block by block, on every pass."""
+    """Features that are recomputed, block by block, in every pass."""
 
     dtype = np.dtype(np.float64)
 
@@ -345,7 +346,7 @@ class StreamedDesign(Design):
         return out.reshape(self.shape[:1] + W.shape[1:])
 
     def gather(self, rows: NDArray) -> Design:
-        """Return the features of the given rows, computed for them alone."""
+        """Return the features of the given rows only."""
         if scratch.fits_memory(len(rows), self.shape[1], self.dtype):
             Z = self._features(self._X[rows])
             return ArrayDesign._trusted(Z, self.is_graded)

@@ -281,7 +281,9 @@ def test_tables_are_compared_with_their_categories_dates_and_gaps():
 def test_a_splitter_is_obeyed_and_copies_in_several_folds_are_a_warning(model):
     (X, y), rows = data(), REPEATED["twice"]
     model.set_params(random_state=0, cv=KFold(2, shuffle=True, random_state=0))
-    with pytest.warns(DependentRowsWarning, match="rows of a test set of `cv` are eq"):
+    with pytest.warns(
+        DependentRowsWarning, match="samples of a test set of `cv` are eq"
+    ):
         model.fit(X[rows], y[rows])
     with warnings.catch_warnings():
         warnings.simplefilter("error", DependentRowsWarning)
@@ -302,7 +304,9 @@ def test_classifiers_warn_of_copies_in_several_folds(model, n_classes):
     (X, y), rows = data(), REPEATED["twice"]
     labels = np.digitize(y, [0.0, 0.5][: n_classes - 1])
     model.set_params(cv=StratifiedKFold(4, shuffle=True, random_state=0))
-    with pytest.warns(DependentRowsWarning, match="rows of a test set of `cv` are eq"):
+    with pytest.warns(
+        DependentRowsWarning, match="samples of a test set of `cv` are eq"
+    ):
         model.fit(X[rows], labels[rows])
 
 
@@ -453,7 +457,7 @@ def test_conformal_sets_calibrate_on_distinct_rows(cv):
     expected = model.fit(X, y).values_
     X, y = np.vstack([X, X]), np.r_[y, y]
     if isinstance(cv, StratifiedKFold):
-        with pytest.warns(DependentRowsWarning, match="rows of a test set of `cv`"):
+        with pytest.warns(DependentRowsWarning, match="samples of a test set of `cv`"):
             model.fit(X, y)
         assert len(model.values_) == 2 * len(expected)
     else:

@@ -761,7 +761,7 @@ def test_rows_of_changing_order_are_refused_unless_persisted(large, make):
         try:
             fit(rows, targets)
         except ValueError as error:
-            assert "persist first, X and y in one call" in str(error)
+            assert "persist X and y in one call" in str(error)
         else:  # a shuffle that happened to give the same order twice
             assert make is shuffled_frame and model.score(*kept) > 0.5
     expected = regressor(alpha=1e-3).fit(*here).score(*here)
@@ -773,7 +773,7 @@ def test_rows_of_changing_order_are_refused_unless_persisted(large, make):
 def test_features_read_their_targets_with_the_rows(large, transformer):
     rows, _ = dask_data(*large, rows=400)
     model = transformer(bandwidth="auto", size=20, random_state=0)
-    with pytest.raises(ValueError, match=r"persist first, X and y in one call"):
+    with pytest.raises(ValueError, match=r"persist X and y in one call"):
         model.fit(rows, unsteady(*large)[1])
 
 

@@ -178,7 +178,7 @@ rows = da.from_array(X, chunks=(500, 1))
 try:
     model.fit(rows, rows[:, 0])
 except ConnectionError as error:
-    print("scheduler is gone" in str(error), model.coef_ is before, flush=True)
+    print("scheduler was lost" in str(error), model.coef_ is before, flush=True)
 import os
 os._exit(0)
 """

@@ -286,7 +286,7 @@ def test_errors_name_the_argument(name, cv, groups, error, message):
 def test_calibration_leaves_a_fold():
     X, y = data()
     model = JointQuantileRegressor((0.1, 0.9), calibration=0.2, cv=2, **WIDTH)
-    with pytest.raises(ValueError, match="`cv` must have a fold besides"):
+    with pytest.raises(ValueError, match="`cv` must have a fold in addition"):
         model.fit(X, y)
 
 

@@ -352,11 +352,11 @@ def test_callable_kernel_is_asked_for_tiles_of_the_landmarks_only():
         ({"size": 0}, "`size` must be at least 1, got 0"),
         ({"sketch": GaussianSketch(N + 1)}, "`size` must be at most"),
         ({"sketch": "nystrom"}, "`sketch` must be one of .* got 'nystrom'"),
-        ({"sketch": GaussianSketch(3), "size": 3}, "`size` goes with the name"),
-        ({"sketch": "identity", "size": 3}, "`size` has no meaning"),
+        ({"sketch": GaussianSketch(3), "size": 3}, "`size` requires the name"),
+        ({"sketch": "identity", "size": 3}, "`size` must be None"),
         ({"kernel": "rbf"}, "`kernel` must be one of .* got 'rbf'"),
-        ({"kernel": GaussianKernel(), "bandwidth": 1.0}, "`bandwidth` goes with"),
-        ({"kernel": "linear", "bandwidth": 1.0}, "`bandwidth` has no meaning"),
+        ({"kernel": GaussianKernel(), "bandwidth": 1.0}, "`bandwidth` requires"),
+        ({"kernel": "linear", "bandwidth": 1.0}, "`bandwidth` must be None"),
         ({"bandwidth": 0.0}, r"`bandwidth` must be in \(0, inf\)"),
         ({"bandwidth": [1.0, 2.0]}, "`bandwidth` must have one number per feature, 3"),
         ({"kernel": "precomputed"}, r"`X` must be the square .* got shape \(150, 3\)"),
@@ -378,6 +378,8 @@ def test_errors_of_transform():
 
 
 def test_a_size_above_the_number_of_rows_warns_and_takes_all():
-    with pytest.warns(UserWarning, match="`size`.* all 150 are taken, got size=151"):
+    with pytest.warns(
+        UserWarning, match="`size`.* samples, 150: all are used, got 151"
+    ):
         model = SketchedFeatures(size=N + 1, random_state=0).fit(points())
     assert model.sketch_.is_identity

@@ -258,16 +258,16 @@ def test_a_step_must_be_known_before_values():
         (lambda: LandweberFilter("1"), TypeError, "`step` must be a number"),
         (lambda: as_filter("tikhonov"), ValueError, "`filter` must be one of"),
         (lambda: as_filter(RidgeFilter), TypeError, "`filter` must be a name or"),
-        (lambda: as_filter("ridge", order=2), ValueError, "`order` has no meaning"),
+        (lambda: as_filter("ridge", order=2), ValueError, "`order` must be None"),
         (
             lambda: as_filter("iterated-ridge", step=2.0),
             ValueError,
-            "`step` has no meaning",
+            "`step` must be None",
         ),
         (
             lambda: as_filter(IteratedRidgeFilter(2), order=2),
             ValueError,
-            "`order` goes with the name",
+            "`order` requires the name",
         ),
     ],
 )

@@ -192,7 +192,7 @@ def test_where_a_size_must_be_given():
     ):
         with pytest.raises(ValueError, match="`size` must be an integer"):
             action()
-    with pytest.raises(ValueError, match="`size` has no meaning"):
+    with pytest.raises(ValueError, match="`size` must be None"):
         regressor(size="auto", sketch="identity").fit(X, y)
 
 

@@ -650,14 +650,14 @@ def test_kernels_by_name():
 def test_errors_of_names():
     with pytest.raises(ValueError, match=r"`kernel` must be one of .* got 'rbf'"):
         as_kernel("rbf")
-    with pytest.raises(ValueError, match=r"no meaning for kernel='linear', got 2\.0"):
+    with pytest.raises(ValueError, match=r"must be None for kernel='linear', got 2\.0"):
         as_kernel("linear", 2.0)
     for name in ("linear", "sobolev", "tanimoto", "precomputed"):
-        words = f"`bandwidth` has no meaning for kernel='{name}'"
+        words = f"`bandwidth` must be None for kernel='{name}'"
         with pytest.raises(ValueError, match=words):
             as_kernel(name, 2.0)
     for kernel in (GaussianKernel(2.0), cauchy):
-        with pytest.raises(ValueError, match="`bandwidth` goes with the name"):
+        with pytest.raises(ValueError, match="`bandwidth` requires the name"):
             as_kernel(kernel, 2.0)
     for bandwidth in (None, 2.0):
         with pytest.raises(TypeError, match=r"object or a name, .* GaussianKernel\(\)"):

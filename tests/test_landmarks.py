@@ -170,9 +170,9 @@ def test_what_does_not_fit_together_is_named():
     sketch = LandmarkSketch(POINTS)
     with pytest.raises(ValueError, match="`points` must have 2 columns as `X`, got 3"):
         SketchedKernelRegressor(sketch=sketch).fit(X[:, :2], Y)
-    with pytest.raises(ValueError, match="`size` goes with the name"):
+    with pytest.raises(ValueError, match="`size` requires the name"):
         SketchedKernelRegressor(sketch=sketch, size=10).fit(X, Y)
-    with pytest.raises(ValueError, match="`size` goes with the name"):
+    with pytest.raises(ValueError, match="`size` requires the name"):
         SketchedKernelRegressor(sketch=sketch, size="auto").fit(X, Y)
     with pytest.raises(ValueError, match="precomputed"):
         SketchedKernelRegressor("precomputed", sketch=sketch).fit(np.eye(300), Y)

@@ -88,7 +88,7 @@ def test_a_summary_names_kernel_scales_and_size(kind):
 def test_errors(kind):
     X, y = data(100)
     model = kind(bandwidth="auto", size=10)
-    with pytest.raises(ValueError, match="`y` must be given for bandwidth='auto'"):
+    with pytest.raises(ValueError, match="`y` must be passed for bandwidth='auto'"):
         model.fit(X)
     with pytest.raises(ValueError, match=r"`y` must have shape \(100,\)"):
         model.fit(X, y[:-1])

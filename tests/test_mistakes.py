@@ -161,7 +161,7 @@ def test_models_for_tables_that_are_not_fitted(method):
 
 
 def test_rows_of_several_lengths_are_named():
-    with pytest.raises(ValueError, match="`X` must have rows of one length"):
+    with pytest.raises(ValueError, match="`X` must have rows of equal length"):
         nbsketch.SketchedKernelRegressor().fit([[1.0, 2.0], [3.0]], [1.0, 2.0])
 
 

@@ -430,9 +430,9 @@ def leaves(**changes):
     ("changes", "words"),
     [
         ({"order": [2, 0, 0]}, "`order` must have each row in one leaf"),
-        ({"starts": [0, 1, 2]}, "`starts` must go up from 0 to 3"),
-        ({"child": [0, 0, 1]}, "`child` must be that of a binary tree"),
-        ({"child": [1, 0, 2]}, "`child` must be that of a binary tree"),
+        ({"starts": [0, 1, 2]}, "`starts` must ascend from 0 to 3"),
+        ({"child": [0, 0, 1]}, "`child` must be of a binary tree"),
+        ({"child": [1, 0, 2]}, "`child` must be of a binary tree"),
         ({"feature": [0.0, -1, -1]}, "`feature` must be an array of type 'i'"),
         ({"feature": [0, -1]}, "`threshold` must have length 2, got 3"),
     ],

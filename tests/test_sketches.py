@@ -365,9 +365,9 @@ def test_errors_of_recipes():
         as_recipe(7, None, 50)
     with pytest.raises(TypeError, match="`sketch` must be a name or a SketchRecipe"):
         as_recipe(PSparsifiedSketch, None, 50)
-    with pytest.raises(ValueError, match="`size` has no meaning for sketch='identity'"):
+    with pytest.raises(ValueError, match="`size` must be None for sketch='identity'"):
         as_recipe("identity", 7, 50)
-    with pytest.raises(ValueError, match="`size` goes with the name of a sketch"):
+    with pytest.raises(ValueError, match="`size` requires the name of a sketch"):
         as_recipe(PSparsifiedSketch(7), 7, 50)
     with pytest.raises(ValueError, match="`size` must be at least 1, got 0"):
         as_recipe("gaussian", 0, 50)

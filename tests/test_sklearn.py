@@ -150,7 +150,7 @@ def test_searches_on_few_rows_take_all_of_them(loss, rng):
             loss=loss, size=40, bandwidth=1.0, alpha=1e-2, random_state=0
         ),
     )
-    with pytest.warns(UserWarning, match="`size` is above the number of rows"):
+    with pytest.warns(UserWarning, match="`size` exceeds the number of samples"):
         curve = learning_curve(model, X, y, train_sizes=[10, 40], cv=3)
         bags = BaggingRegressor(model, n_estimators=2, max_samples=0.3).fit(X, y)
     assert np.isfinite(curve[1]).all() and np.isfinite(bags.predict(X)).all()

@@ -56,7 +56,7 @@ def test_error_is_that_of_a_dense_implementation(name):
 
 # The paper has a kernel of the raw columns.
 @pytest.mark.full
-@pytest.mark.filterwarnings("ignore:the kernel has hardly a part of columns")
+@pytest.mark.filterwarnings("ignore:the kernel hardly depends on columns")
 @pytest.mark.parametrize(
     ("sets", "left_out", "draws"),
     [(("rf1",), (), 1), (("rf2",), (), 3), (("scm1d", "scm20d"), (table2.WITHOUT,), 1)],

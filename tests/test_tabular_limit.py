@@ -71,7 +71,7 @@ def test_rows_are_those_that_there_is_time_for(clock, monkeypatch, data, small):
 
     monkeypatch.setattr(fit, "fit_on_tree", slow)
     X, y = data
-    with pytest.warns(ConvergenceWarning, match="time for 200 of 240 rows"):
+    with pytest.warns(ConvergenceWarning, match="time for 200 of 240 samples"):
         model = regressor(max_seconds=6.0).fit(X, y)
     assert len(model.machine_.rows) == 200
     assert model.n_skipped_ == 1

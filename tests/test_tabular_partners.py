@@ -230,7 +230,7 @@ def test_files_with_wrong_partners_are_refused(tmp_path):
         with pytest.raises(ValueError, match=r"partners_.0"):
             model.save(tmp_path / "model.npz")
     for fits in ([[Ridge()], []], Ridge(), [Ridge()]):
-        with pytest.raises(ValueError, match="lists of one length"):
+        with pytest.raises(ValueError, match="lists of equal length"):
             partners.Partner(fits, 0)
 
 

@@ -73,5 +73,5 @@ def test_cholesky_with_pivots_is_a_factor_of_the_pseudo_inverse(rng, rank, dtype
 
 
 def test_cholesky_with_pivots_refuses_zeros():
-    with pytest.raises(ValueError, match="must not be zero on all rows"):
+    with pytest.raises(ValueError, match="must not be zero on all samples"):
         PivotedCholesky.of(np.zeros((3, 3)))

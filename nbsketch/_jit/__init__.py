@@ -1,13 +1,13 @@
-"""Every compiled function of nbsketch, and the only place that imports numba.
+"""All compiled functions of nbsketch; the only module that imports numba.
 
 A compiled function calls only compiled functions of its own file, or of files that it
-names, because the disk cache does not detect an edit in another one. It takes scalars,
-arrays and integer codes (a function, closure or jitclass among its arguments would
-defeat the cache), fills arrays that its caller made, and owns whole rows of them when
-it runs in parallel.
+declares, because the disk cache does not detect edits of other files. It takes scalars,
+arrays and integer codes (functions, closures or jitclasses as arguments would defeat
+the cache), fills arrays allocated by its caller, and owns whole rows of them when it
+runs in parallel.
 
-Indices are not checked here: a bad one reads or writes outside of its array. Each index
-that can come from a user or a file has one checked way in:
+Indices are not checked here: an invalid index reads or writes outside of its array.
+Each index that can come from a user or a file is checked at one place:
 
 =============================  =========================  ==============================
 Function                       Index                      Checked by
@@ -24,7 +24,7 @@ sgm.run_steps, sgd.run_steps   order of the rows          drawn, not given
 csr.fill_*, sgm.draw_rows      positions                  drawn, not given
 =============================  =========================  ==============================
 
-The parts of a model file come in through the same ways, and `nbsketch.files`
-compares the lengths of arrays with each other. tests/test_bounds.py feeds bad indices
-to each way, and ``NUMBA_BOUNDSCHECK=1`` makes numba check every access.
+The parts of a model file are checked in the same places, and `nbsketch.files` compares
+the lengths of arrays with each other. tests/test_bounds.py passes invalid indices to
+each of them, and ``NUMBA_BOUNDSCHECK=1`` makes numba check every access.
 """

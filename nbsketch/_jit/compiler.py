@@ -1,4 +1,4 @@
-"""The one way in which nbsketch compiles a function."""
+"""The decorator that compiles all functions of nbsketch."""
 
 import logging
 import sys
@@ -9,19 +9,19 @@ from typing import Any
 from numba import njit
 from numba.core import event
 
-# Fused multiply-adds only: tricks that rely on rounding survive, and so do infinities.
+# Only fused multiply-adds: code that relies on rounding or infinities stays valid.
 CONTRACT = frozenset({"contract"})
-# Reordered sums as well, for reductions; infinite bounds and NaN keep their meaning.
+# Also reordered sums, for reductions; infinite bounds and NaN keep their meaning.
 REORDER = frozenset({"reassoc", "contract", "arcp", "nsz"})
 
 
 class _Notice(event.Listener):
-    """Say once in a process that functions of this package are being compiled."""
+    """Announce once per process that functions of this package are being compiled."""
 
     said = False
 
     def on_start(self, event: Any) -> None:
-        """Warn if no function of ours is on disk yet; later, and in notebooks, inform.
+        """Warn if none of our functions is cached; later, and in notebooks, inform.
 
         Without a handler, `logging` prints warnings on standard error.
         """
@@ -34,8 +34,8 @@ class _Notice(event.Listener):
         quiet = not first or "ipykernel" in sys.modules
         logging.getLogger("nbsketch").log(
             logging.INFO if quiet else logging.WARNING,
-            "nbsketch compiles for this machine, once: about 5 s in a first fit; "
-            "`nbsketch warmup` does all of it beforehand",
+            "nbsketch compiles its functions once per computer: about 5 s in a first "
+            "fit; `nbsketch warmup` compiles all of them beforehand",
         )
 
     def on_end(self, event: Any) -> None:
@@ -52,13 +52,13 @@ def compiled(
     sources: tuple[str, ...] = (),
     **options: Any,
 ) -> Callable[[Any], Any]:
-    """Compile on first call, release the GIL, and keep the code on disk if possible.
+    """Compile on first call, release the GIL, and cache the code on disk if possible.
 
-    A function whose name begins with an underscore is called by compiled code only: it
-    becomes a part of them, without a file of its own.
+    A function whose name starts with an underscore is called only by compiled code: it
+    becomes a part of its callers, without a cache file of its own.
 
-    `sources` are the other files whose compiled functions it calls: the code on disk
-    is compiled again after an edit of one of them.
+    `sources` are the other files with compiled functions that it calls: an edit of one
+    of them invalidates the cache.
     """
     options |= {
         "parallel": parallel,
@@ -73,7 +73,7 @@ def compiled(
             return njit(no_cpython_wrapper=True, **options)(function)
         try:
             dispatcher = njit(cache=True, **options)(function)
-        except RuntimeError:  # no directory to cache in can be written
+        except RuntimeError:  # no writable cache directory
             return njit(**options)(function)
         _stamp(dispatcher, (__file__, *sources))
         return dispatcher
@@ -82,7 +82,7 @@ def compiled(
 
 
 def _stamp(dispatcher: Any, sources: tuple[str, ...]) -> None:
-    """Let the code on disk expire with `sources` as well as with its own file."""
+    """Make the cached code expire with `sources` as well as with its own file."""
     locator = dispatcher._cache._impl.locator
     stamps = [
         type(locator).from_function(dispatcher.py_func, source).get_source_stamp()

@@ -1,4 +1,4 @@
-"""The best candidates of each row, kept while tiles of scores go by."""
+"""The best candidates of each row, updated tile by tile."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ from nbsketch._jit.compiler import compiled
 
 @compiled()
 def _keep_row(products: Any, penalty: Any, first: Any, scores: Any, index: Any) -> None:
-    """Insert the candidates of one row; of equal scores the earlier one stays ahead."""
+    """Insert the candidates of one row; of equal scores the earlier one is first."""
     last = scores.size - 1
     for c in range(products.size):
         score = products[c] - penalty[c]
@@ -23,10 +23,11 @@ def _keep_row(products: Any, penalty: Any, first: Any, scores: Any, index: Any) 
 
 @compiled()
 def insert_best(products, penalty, first, scores, index, width, start, stop):
-    """Update the best of the rows in tiles `start` to `stop` - 1, on this thread.
+    """Update the best candidates of the rows in tiles `start` to `stop` - 1.
 
-    `products` (n, c) are those of the candidates `first` to `first` + c - 1, `penalty`
-    (c,) is what each of them loses, `scores` and `index` (n, k) descend in each row.
+    `products` (n, c) belong to the candidates `first` to `first` + c - 1, `penalty`
+    (c,) is subtracted from each, `scores` and `index` (n, k) are descending in each
+    row.
     """
     for i in range(start * width, min(stop * width, products.shape[0])):
         _keep_row(products[i], penalty, first, scores[i], index[i])

@@ -1,10 +1,10 @@
-"""Kernel tiles folded at once into a sketched product; neither is ever stored whole.
+"""Kernel tiles folded into a sketched product without storing kernel or tile.
 
 ``out[r, i] = sum_j W[r, j] k(x_i, l_j)``, one tile of rows ``i`` at a time. A tile of X
-is scaled and transposed, so that vector lanes are rows of X; landmarks come in packed
-groups; a micro-kernel written in LLVM's vector IR keeps ``BLOCK`` vectors of rows times
-``GROUP`` landmarks of partial sums in registers; one pass turns sums into kernel values
-and each landmark adds its row into those of the output that its weights name.
+is scaled and transposed, so that vector lanes are rows of X; landmarks are packed in
+groups; a micro-kernel in LLVM's vector IR keeps ``BLOCK`` vectors of rows times
+``GROUP`` landmarks of partial sums in registers. One pass converts sums to kernel
+values, and each landmark adds its row to the rows of the output given by its weights.
 
 A kernel is a pair of codes: the metric is summed over the features, the profile is a
 function of the sum. Scales are folded into X, so that exp(-t) is 2^-t.
@@ -28,7 +28,7 @@ _SOURCES = (threads.__file__,)
 SQUARED, ABSOLUTE, PRODUCT, MINIMUM, TANIMOTO = range(5)
 EXPONENTIAL, MATERN_12, MATERN_32, MATERN_52, POWER, COMPLEMENT = range(6)
 
-# 2^r = 1 + r (c_0 + c_1 r + ...) for |r| <= 1/2, interpolated at Chebyshev's nodes:
+# 2^r = 1 + r (c_0 + c_1 r + ...) for |r| <= 1/2, interpolated at Chebyshev nodes:
 # relative error 2e-17 (double) and 5e-9 (single), below rounding in both.
 _EXP2 = {
     64: (
@@ -64,13 +64,13 @@ def _has_wide_vectors() -> bool:
     return bool(binding.get_host_cpu_features().get("avx512f", False))
 
 
-# Vector bytes, vectors of rows and landmarks per register block: what fits into 32
-# registers of 64 bytes, or into 16 of 32 bytes.
+# Vector bytes, vectors of rows and landmarks per register block: they fit into 32
+# registers of 64 bytes, or into 16 registers of 32 bytes.
 VECTOR, BLOCK, GROUP = (64, 3, 8) if _has_wide_vectors() else (32, 2, 4)
 
 
 def lanes(itemsize: int) -> int:
-    """Return how many rows a register block holds: tiles are multiples of it."""
+    """Return the number of rows of a register block; tiles are multiples of it."""
     return VECTOR * BLOCK // itemsize
 
 
@@ -228,7 +228,7 @@ def _sum_features(
 ):
     """Set sums[place + j stride + lane] for the landmarks j of one group.
 
-    Feature k of the rows, one in each lane, begins at rows[x + k width].
+    Feature k of the rows, one per lane, starts at rows[x + k width].
     """
 
     def codegen(context, builder, signature, args):
@@ -255,7 +255,7 @@ def _sum_features(
 
 @compiled()
 def _expand(row_norms, landmark_norm, values):
-    """Turn inner products into squared distances, in place."""
+    """Convert inner products to squared distances, in place."""
     zero = landmark_norm - landmark_norm
     for i in range(values.size):
         square = row_norms[i] + landmark_norm - (values[i] + values[i])
@@ -264,7 +264,7 @@ def _expand(row_norms, landmark_norm, values):
 
 @compiled()
 def _normalize(one, row_norms, landmark_norm, values):
-    """Turn inner products into Tanimoto similarities, in place."""
+    """Convert inner products to Tanimoto similarities, in place."""
     for i in range(values.size):
         union = row_norms[i] + landmark_norm - values[i]
         values[i] = values[i] / union if union > 0 else one
@@ -272,7 +272,7 @@ def _normalize(one, row_norms, landmark_norm, values):
 
 @compiled()
 def _apply_profile(profile, degree, numbers, values):
-    """Turn the sums of one landmark into kernel values, in place."""
+    """Convert the sums of one landmark to kernel values, in place."""
     one = numbers[0]
     ln2 = numbers[1]
     offset = numbers[2]
@@ -285,7 +285,8 @@ def _apply_profile(profile, degree, numbers, values):
             values[i] = _exp2_minus(math.sqrt(values[i]))
     elif profile == MATERN_32:
         for i in range(values.size):
-            # Beyond, the exponential stays where it is and the polynomial must too.
+            # Above, the exponential is constant, so the polynomial must be constant
+            # too.
             root = math.sqrt(values[i])
             t = highest if root > highest else root
             values[i] = (one + ln2 * t) * _exp2_minus(t)
@@ -324,9 +325,9 @@ def _add_exponential(weight, sums, target):
 
 @compiled()
 def _transpose(X, start, stop, scale, shift, width, XT):
-    """Write (X - shift) * scale, one row for each feature, and last its squared norms.
+    """Write (X - shift) * scale, one row per feature, and last its squared norms.
 
-    Rows beyond the last one are the last one again, and not used.
+    Padding rows repeat the last row and are not used.
     """
     for i in range(width):
         row = start + i if start + i < stop else stop - 1
@@ -346,9 +347,9 @@ def fold(
 
     `kernel` is (metric, profile, degree, expanded, numbers, scale, shift), `landmarks`
     (packed, norms) and `weights` (pointers, rows, values): W by columns. `numbers` are
-    1, log 2, the offset and the highest exponent. All arithmetic has the type of the
-    landmarks, to which rows are converted tile by tile.
-    `triangle`: leave landmarks out whose index exceeds those of all rows of the tile.
+    1, log 2, the offset and the highest exponent. All arithmetic has the dtype of the
+    landmarks, to which rows are converted tile by tile. `triangle`: skip landmarks
+    whose index exceeds the indices of all rows of the tile.
     """
     if loop:
         in_parallel()
@@ -359,7 +360,7 @@ def fold(
     count = pointers.size - 1
     step = VECTOR * BLOCK // packed.itemsize
     # Features of rows, sums and norms. Slices of more dimensions, assignments to them
-    # and other arrays would take .1 to .3 s each to compile.
+    # and other arrays would take 0.1 to 0.3 s each to compile.
     scratch = np.empty((X.shape[1] + GROUP + 1) * width, packed.dtype)
     sums = X.shape[1] * width
     row_norms = scratch[sums + GROUP * width :]
@@ -403,7 +404,7 @@ def _finish_tile(values, kernel, weights, out, start, tile):
     last = min(4 * tile + 4, values.shape[0])
     for i in range(first, last):
         _apply_profile(profile, degree, numbers, values[i])
-    # Rows beyond the last one are the last one again, and not used.
+    # Padding rows repeat the last row and are not used.
     v0 = values[first]
     v1 = values[min(first + 1, last - 1)]
     v2 = values[min(first + 2, last - 1)]
@@ -422,10 +423,10 @@ def _finish_tile(values, kernel, weights, out, start, tile):
 
 @compiled(sources=_SOURCES)
 def finish(values, kernel, weights, out, start, first, last, together, loop):
-    """Turn sums (n, m) into kernel values, in place, and add products to `out`.
+    """Convert sums (n, m) to kernel values, in place, and add products to `out`.
 
     `kernel` is (profile, degree, numbers), `weights` the arrays of a CSR matrix W of
-    shape (s, m), where s may be 0: W values^T goes to the columns from `start` on.
+    shape (s, m), where s may be 0: W values^T is added to the columns from `start` on.
     """
     if loop:
         in_parallel()

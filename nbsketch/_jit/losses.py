@@ -1,13 +1,13 @@
-"""Compiled kernels of the extended linear-quadratic losses.
+"""Compiled operations of the extended linear-quadratic losses.
 
-A loss psi of the residual is known by its conjugate, gam a^2 / 2 + eps |a| on [lo, hi].
-Its dual point at residual r, smoothed by sigma around the multiplier c,
+A loss psi of the residual is defined by its conjugate, gam a^2 / 2 + eps |a| on [lo,
+hi]. Its dual point at residual r, smoothed by sigma around the multiplier c,
 
     a(r) = clip(soft(r + sigma c, eps) / (gam + sigma), lo, hi),
 
-is the slope of psi (sigma = 0) and of its Moreau envelope (sigma > 0). The bounds
-come as one number per row, so that two classes or several quantile levels mix freely.
-Loops have no branches, so that the compiler can vectorize them.
+is the slope of psi (sigma = 0) and of its Moreau envelope (sigma > 0). The bounds are
+one number per row, so that two classes or several quantile levels can be mixed. Loops
+have no branches, so that the compiler can vectorize them.
 """
 
 from typing import Any
@@ -25,7 +25,7 @@ def _inverse(number: float) -> float:
 
 @compiled(fastmath=REORDER)
 def _clip(v: float, lo: float, hi: float) -> float:
-    """Return min(max(v, lo), hi), whose compilation takes longer."""
+    """Return min(max(v, lo), hi), which would take longer to compile."""
     v = lo if lo > v else v
     return hi if hi < v else v
 
@@ -107,7 +107,7 @@ def kink_distance(
     sigma: float,
     out: Any,
 ) -> None:
-    """Fill `out` with how far a residual may move before its dual point moves.
+    """Fill `out` with the distance of a residual before its dual point changes.
 
     0 strictly between kinks; the bounds must be finite.
     """

@@ -4,7 +4,7 @@ from typing import Any
 
 from nbsketch._jit.compiler import REORDER, compiled
 
-# Rows that one call handles in a piece.
+# Number of rows processed by one call.
 TILE = 1024
 
 
@@ -15,7 +15,7 @@ def route(
     """Fill `out` (n,) with the leaf of each row.
 
     Node i sends rows with ``row[feature[i]] <= threshold[i]`` to node child[i] and the
-    others to child[i] + 1; at a leaf the feature is -1 and child[i] its number.
+    others to child[i] + 1; at a leaf the feature is -1 and child[i] is its number.
     """
     for tile in range(first, last):
         for i in range(tile * TILE, min((tile + 1) * TILE, rows.shape[0])):

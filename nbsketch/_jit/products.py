@@ -1,15 +1,14 @@
-"""Products with a row-major matrix of floats that accumulate in double precision.
+"""Products with a row-major float matrix, accumulated in double precision.
 
-BLAS has no product of a float32 matrix with a float64 vector, and a product that is
-float32 throughout is too coarse to certify a solution. Nor is a matrix with few
-columns, too large for the cache, what BLAS is made for: these loops are up to twice as
-fast.
+BLAS has no product of a float32 matrix with a float64 vector, and a float32 product is
+too coarse to certify a solution. BLAS is also not optimized for matrices with few
+columns that exceed the cache: these loops are up to twice as fast.
 
-The product Z^T W Z v with a row-major matrix, in one pass over its memory.
+Also the product Z^T W Z v with a row-major matrix, in one pass over its memory.
 
 Four rows at a time stay in the cache between the two products. Sums are float64. Rows
-are cut into a fixed number of parts, each with its own sum, so that the result
-does not depend on the number of threads.
+are divided into a fixed number of parts, each with its own sum, so that the result does
+not depend on the number of threads.
 """
 
 from typing import Any
@@ -18,7 +17,7 @@ from nbsketch._jit import threads
 from nbsketch._jit.compiler import REORDER, compiled
 from nbsketch._jit.threads import in_parallel
 
-# Sums of rows that are made side by side.
+# Number of parts whose sums are computed in parallel.
 PARTS = 16
 
 
@@ -152,7 +151,7 @@ def _add_part(Z, V, weights, out, part):
     last = Z.shape[0] - 1
     for quad in range(part * quads // PARTS, (part + 1) * quads // PARTS):
         i = 4 * quad
-        # Rows beyond the last one count nothing.
+        # Rows beyond the last one are ignored.
         i1 = min(i + 1, last)
         i2 = min(i + 2, last)
         i3 = min(i + 3, last)

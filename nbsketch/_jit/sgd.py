@@ -1,6 +1,6 @@
 """Compiled steps of the stochastic methods: plain subgradient, Adam and projected.
 
-Every loss speaks through its dual point a = -d loss / d prediction.
+Losses are used through their dual point a = -d loss / d prediction.
 
 A point of plain steps and of Adam is one flat vector: the coefficients, one output
 after the other so that the inner loops run along the features, then the intercept.
@@ -10,9 +10,8 @@ the gradient of a batch is
     -(1 / size) sum_i s_i (mix a_i) z_i^T + alpha theta .
 
 A point of projected steps holds, for each output, the coefficients of the r features
-and then the intercept. Their rows are random and far apart in memory, so those of the
-next steps are asked for while one is worked on: without that most of the time goes into
-waiting.
+followed by the intercept. Their rows are random and far apart in memory, so the rows of
+the next steps are prefetched: otherwise most of the time is spent waiting.
 """
 
 from math import exp, sqrt
@@ -26,16 +25,16 @@ from numba.extending import intrinsic
 
 from nbsketch._jit.compiler import REORDER, compiled
 
-# Which residual a loss looks at.
+# Kind of residual that a loss depends on.
 COLUMNS, RADIAL, MARGIN, LOGISTIC = range(4)
-# How a gradient becomes a step.
+# Kind of step.
 SUBGRADIENT, ADAM = range(2)
 
 # Added to the root of the second moment; the value of Kingma and Ba (2015).
 ADAM_EPSILON = 1e-8
 
-# How many rows ahead memory is asked for, and for how much of such a row: what follows
-# in it the processor foresees by itself.
+# Number of rows to prefetch ahead, and bytes of each; the processor prefetches the rest
+# of a row by itself.
 _AHEAD = 8
 _AHEAD_BYTES = 2048
 _CACHE_LINE = 64
@@ -54,7 +53,7 @@ def _slope(r: float, gam: float, eps: float, lo: float, hi: float) -> float:
 
 @compiled(fastmath=REORDER, inline="always")
 def _radial_point(numbers: Any, a: Any) -> None:
-    """Turn the residual vector in `a` into the gradient of psi of its norm."""
+    """Replace the residual vector in `a` by the gradient of psi of its norm."""
     square = 0.0
     for j in range(a.shape[0]):
         square += a[j] * a[j]
@@ -67,8 +66,8 @@ def _radial_point(numbers: Any, a: Any) -> None:
 
 @compiled(fastmath=REORDER, inline="always")
 def _dual_point(kind: int, numbers: Any, Y: Any, i: int, a: Any) -> None:
-    """Turn the prediction of row i in `a` into minus the derivative of the loss."""
-    last = Y.shape[1] - 1  # one target may serve several outputs
+    """Replace the prediction of row i in `a` by minus the derivative of the loss."""
+    last = Y.shape[1] - 1  # one target may be used for several outputs
     for j in range(a.shape[0]):
         y = Y[i, min(j, last)]
         gam = numbers[0, j]
@@ -137,7 +136,7 @@ def _adam_step(
     beta1: float,
     beta2: float,
 ) -> None:
-    """Move by the two moments; `rate` and `root` hold the corrections of their bias."""
+    """Move by the two moments; `rate` and `root` contain their bias corrections."""
     for j in range(point.shape[0]):
         g = gradient[j]
         first = beta1 * moments[0, j] + (1.0 - beta1) * g
@@ -174,7 +173,7 @@ def run_steps(
     Z, Y, weights : arrays of shape (n, p), (n, d) or (n, 1), and (n,)
         Features (float32 or float64), targets, weights of the rows.
     order : array of int
-        The rows, in the order in which they are visited.
+        The rows, in the order of the visits.
     rates : array of shape (n_steps, 2)
         Length of each step, and the factor of the root of Adam's second moment.
     numbers : array of shape (4, d)
@@ -215,7 +214,7 @@ def run_steps(
 
 @intrinsic
 def _prefetch(typing_context, array, i, j):
-    """Ask for the cache line of ``array[i, j]`` without waiting for it."""
+    """Prefetch the cache line of ``array[i, j]``."""
 
     def generate(context, builder, signature, arguments):
         array_type = signature.args[0]
@@ -307,7 +306,7 @@ def run_projected_steps(
     Z, Y : arrays of shape (n, r) and (n, d)
         Features (float32 or float64) and targets.
     order : array of int
-        The rows, in the order in which they are visited.
+        The rows, in the order of the visits.
     rates : array of shape (n_steps,)
         Length of each step.
     drifts : array of shape (n_steps,)
@@ -318,12 +317,12 @@ def run_projected_steps(
     numbers : array of shape (4, d)
         gam, eps, lo and hi of each output.
     point, move : arrays of shape (d, r + 1)
-        The point, and scratch that is zero before and after.
+        The point, and a buffer that is zero before and after.
     total : array of the shape of `point`, or (0, 0)
         The points visited are added to it.
     """
     a = np.empty(point.shape[0])
-    # A step of one row needs no scratch.
+    # A step of one row needs no buffer.
     target = point if batch_size == 1 else move
     for t in range(rates.shape[0]):
         first = t * batch_size

@@ -1,9 +1,8 @@
 """Compiled Shapley values of sums of products of one factor per feature.
 
 For a product game ``v(S) = prod_{j in S} a_j prod_{j not in S} m_j`` the Shapley value
-of j is ``(a_j - m_j) int_0^1 prod_{l != j} (m_l + s (a_l - m_l)) ds``, the
-integral of a polynomial, which Gauss-Legendre quadrature gives exactly; its terms are
-positive.
+of j is ``(a_j - m_j) int_0^1 prod_{l != j} (m_l + s (a_l - m_l)) ds``, the integral of
+a polynomial, which Gauss-Legendre quadrature computes exactly; its terms are positive.
 """
 
 import math

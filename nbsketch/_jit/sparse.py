@@ -1,9 +1,9 @@
 """Inner products, distances and similarities of sparse rows, without dense rows.
 
 A block of landmarks is listed by feature: each nonzero of a row adds a multiple of a
-short list to the sums of the landmarks that have the feature. A feature that many
-landmarks have is kept as a whole row of values instead, which is added without hopping,
-four such rows at a time.
+short list to the sums of the landmarks with this feature. A feature present in many
+landmarks is stored as a dense row of values instead, which is added contiguously, four
+such rows at a time.
 """
 
 import numpy as np
@@ -12,10 +12,10 @@ from nbsketch._jit import threads
 from nbsketch._jit.compiler import compiled
 from nbsketch._jit.threads import in_parallel
 
-# What becomes of the inner product of two rows.
+# Function of the inner product of two rows.
 INNER, DISTANCE, SIMILARITY = range(3)
 
-# Rows of one tile, as many as tiles of sums have where they become kernel values.
+# Rows per tile, as many as in the tiles where sums become kernel values.
 TILE_ROWS = 4
 
 
@@ -105,9 +105,9 @@ def _distance(rows, i, landmarks, j, scale):
 
 @compiled()
 def _expand(norm, norms, share, sums):
-    """Turn inner products into squared distances; return how many are doubtful.
+    """Convert inner products to squared distances; return the number of doubtful ones.
 
-    A distance that is no more than `share` of the norms has lost digits; so has NaN.
+    A distance below `share` of the norms has lost digits; so has NaN.
     """
     doubtful = 0
     for j in range(sums.size):
@@ -162,9 +162,9 @@ def fill(
     """Fill tiles `first` to `last` - 1 of `out` (n, m), whose row 0 is row `start`.
 
     `rows` and `landmarks` are the arrays of CSR matrices with sorted columns, `lists`
-    (starts, members, values, places, whole): the landmarks by feature, times the square
-    of its scale, and the features kept whole, at their places. `norms` (m,) are those
-    of the scaled landmarks.
+    (starts, members, values, places, whole) the landmarks by feature, times the square
+    of its scale, and the densely stored features, at their places. `norms` (m,) are the
+    norms of the scaled landmarks.
     """
     if loop:
         in_parallel()

@@ -1,9 +1,9 @@
-"""Products with a symmetric kernel matrix; each tile serves both triangles.
+"""Products with a symmetric kernel matrix; each tile is used for both triangles.
 
-Rows are cut into blocks, an odd number B of them. The pairs of blocks (a, b) with
-a + b = r (mod B) have no block in common, so that all pairs of round r run in parallel,
-each adding K_ab v_b to u_a and K_ba v_a to u_b. The order of the sums is that of the
-rounds, whatever the number of threads; threads need no accumulators.
+Rows are divided into an odd number B of blocks. The pairs of blocks (a, b) with a + b =
+r (mod B) have no block in common, so all pairs of round r run in parallel, each adding
+K_ab v_b to u_a and K_ba v_a to u_b. Sums are in the order of the rounds for any number
+of threads; threads need no accumulators.
 
 Kernel values are float32 or float64, products and sums are float64.
 """
@@ -30,7 +30,7 @@ from nbsketch._jit.gram import (
 )
 from nbsketch._jit.threads import in_parallel
 
-# Kernel values are made and forgotten, made and stored, or read.
+# Kernel values are computed and discarded, computed and stored, or read.
 MAKE, STORE, READ = range(3)
 
 # Doubles in a vector.
@@ -43,7 +43,7 @@ _SOURCES = (gram.__file__, threads.__file__)
 def _fill_strip(kernel, rows, packed, norms, start, height, group, strip):
     """Set strip[(t, j, lane)] = k(x_i, x_j), i in tile t, for the rows j of one group.
 
-    The rows i are the `height` ones from `start` on.
+    The rows i are the `height` rows from `start` on.
     """
     metric, profile, degree, expanded, numbers = kernel
     width = VECTOR * BLOCK // rows.itemsize
@@ -68,7 +68,7 @@ def _plus(builder, index, constant):
 
 
 class _Products:
-    """Emits the products of a tile of a strip with the two vectors that it serves."""
+    """Emits the products of a tile of a strip with both vectors."""
 
     def __init__(self, context, builder, signature, args):
         self.builder = builder
@@ -80,7 +80,7 @@ class _Products:
         self.parts = VECTOR * BLOCK // (self.bits // 8) // LANES
 
     def at(self, base, index, real):
-        """Return the address and the type of the vector that begins at an element."""
+        """Return the address and the type of the vector that starts at an element."""
         kind = ir.VectorType(real, LANES)
         return self.builder.bitcast(self.builder.gep(base, [index]), kind.as_pointer())
 
@@ -130,9 +130,9 @@ class _Products:
 
 @intrinsic
 def _multiply(typingctx, strip, V, U, S, place, v, x, u, s):
-    """Add v^T tile to u, and tile * x, unsummed in lanes, to s.
+    """Add v^T tile to u, and tile * x (not summed over lanes) to s.
 
-    The integers are places of first elements in the strip of tiles, V, U and S.
+    The integers are positions of first elements in the strip of tiles, V, U and S.
     """
 
     def codegen(context, builder, signature, args):
@@ -145,7 +145,7 @@ def _multiply(typingctx, strip, V, U, S, place, v, x, u, s):
 
 @compiled()
 def _clear(values):
-    """Set to zero: assigning to a slice would compile for seconds."""
+    """Set to zero in a loop: assigning to a slice would take seconds to compile."""
     for i in range(values.size):
         values[i] = 0.0
 
@@ -158,8 +158,9 @@ def multiply(
     """Add V K to `out` (d, n) for the pairs `first` to `last` - 1, round by round.
 
     `rows`, (q, height) of each block in turn, and `packed` (groups, q, GROUP) are the
-    scaled rows in two orders, `norms` their squared norms; `blocks` (B + 1,) are the
-    first rows of blocks, `places` (B, pairs) where values of a pair begin in `store`.
+    scaled rows in two layouts, `norms` their squared norms; `blocks` (B + 1,) are the
+    first rows of blocks, `places` (B, pairs) the positions of the values of a pair in
+    `store`.
     """
     if loop:
         in_parallel()
@@ -179,7 +180,8 @@ def multiply(
         made = np.empty(GROUP * height, rows.dtype)
         u = np.empty(n_columns * height)
         _clear(u)
-        # The second half takes what tiles on the diagonal have already given to u.
+        # The second half excludes values that tiles on the diagonal have already added
+        # to u.
         s = np.empty(2 * n_columns * GROUP * LANES)
         for j in range(blocks[b], blocks[b + 1], GROUP):
             strip = made if mode == MAKE else store[place : place + made.size]

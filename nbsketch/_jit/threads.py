@@ -1,11 +1,11 @@
-"""Decides, call by call, how a compiled function of tiles runs: parallel or serial.
+"""Run compiled functions of tiles in parallel or serially, decided in each call.
 
-Both ways run the same machine code, which is compiled once: a loop of `prange`, the
-same for all functions, calls a function of tiles on one tile at a time. That loop is
-unsafe in a forked child (the OpenMP runtime ends the process) and, on numba's workqueue
-layer, from two Python threads at once; there, and for little work, a function takes all
-of its tiles itself. Functions outside the products with kernel matrices are called from
-threads of Python.
+Both ways run the same machine code, which is compiled once: a loop of `prange`, shared
+by all functions, calls a function of tiles on one tile at a time. That loop is unsafe
+in a forked child (the OpenMP runtime ends the process) and, on numba's workqueue layer,
+from two Python threads at once; in these cases, and for little work, a function
+processes its tiles serially. Functions other than products with kernel matrices are
+called from Python threads.
 """
 
 import os
@@ -23,15 +23,15 @@ from numba.extending import intrinsic
 
 from nbsketch._jit.compiler import compiled
 
-# Long enough to hide the start of a parallel region, short enough for Ctrl-C.
+# Long enough to amortize a parallel region, short enough for Ctrl-C.
 CHUNK_SECONDS = 0.08
-# Below this much work a parallel region costs more than it saves.
+# For less work a parallel region costs more than it saves.
 SERIAL_SECONDS = 5e-4
-# The same for threads of Python, which are started at each call.
+# The same for Python threads, which are started in each call.
 SLICED_SECONDS = 1e-3
 
 _parallel_region = threading.Lock()
-# The process that loaded the runtime of threads; forked ones do not have its threads.
+# Process that loaded the threading runtime; forked processes do not have its threads.
 _PROCESS = os.getpid()
 _this_thread = threading.local()
 # Types of the arguments of the loop over tiles.
@@ -55,7 +55,7 @@ def _call(typingctx, function, data, tile):
 
 @compiled(parallel=True)
 def each_tile(function, data, first, last, together):
-    """Call a function of tiles on each of them: the one parallel loop of all."""
+    """Call a function of tiles on each of them: the only parallel loop."""
     while first < last:
         stop = min((first // together + 1) * together, last)
         for tile in prange(first, stop):
@@ -74,8 +74,8 @@ def _loop() -> int:
 def _one_tile(own, kind):
     """Return a function that calls `own` on one tile.
 
-    Its data are the status and error of the call, which are kept if it fails, and the
-    arguments of `own` but for the last four.
+    Its data are the status and error of the call, which are set if it fails, and the
+    arguments of `own` without the last four.
     """
     integer = own.args[-1].type
     signature = ir.FunctionType(ir.VoidType(), [integer, integer])
@@ -97,12 +97,12 @@ def _one_tile(own, kind):
 
 @intrinsic
 def in_parallel(typingctx):
-    """Run the tiles of the function that calls this from all threads.
+    """Run the tiles of the function that calls this on all threads.
 
-    The function returns nothing, and has to return then: it gives its arrays back.
-    Its last arguments are integers: the first tile and the one after the last, how
-    many tiles are independent of each other at a time, and the address of the loop, 0
-    where the function shall take the tiles one by one.
+    The calling function must return immediately afterwards, without a value. Its last
+    arguments are integers: the first tile and the one after the last, the number of
+    tiles that are independent of each other, and the address of the loop, 0 to process
+    the tiles serially.
     """
 
     def codegen(context, builder, signature, args):
@@ -125,10 +125,10 @@ def in_parallel(typingctx):
 
 
 def thread_limit() -> int:
-    """Return how many threads a parallel kernel may use here and now.
+    """Return the number of threads that a parallel kernel may use now.
 
-    The smaller of numba's own limit (``NUMBA_NUM_THREADS``, ``numba.set_num_threads``)
-    and ``OMP_NUM_THREADS``, which worker processes of joblib set to one.
+    The minimum of numba's limit (``NUMBA_NUM_THREADS``, ``numba.set_num_threads``) and
+    ``OMP_NUM_THREADS``, which worker processes of joblib set to one.
     """
     if os.getpid() != _PROCESS or getattr(_this_thread, "works", False):
         return 1
@@ -142,8 +142,8 @@ def run_tiles(
 ) -> None:
     """Call ``kernel(*args, first, last, together, loop)`` over all tiles, in chunks.
 
-    `seconds` is a rough guess of the time of one tile on one thread. Of tiles, so many
-    as `together` says are independent of each other at a time; by default all are.
+    `seconds` is the approximate time of one tile on one thread. `together` is the
+    number of consecutive tiles that are independent of each other; by default all are.
     """
     total = n_tiles * seconds
     threads = 1 if total < SERIAL_SECONDS else thread_limit()
@@ -160,9 +160,9 @@ def run_tiles(
 
 
 def run_slices(kernel: Callable, n_tiles: int, seconds: float, *args: Any) -> None:
-    """Call ``kernel(*args, first, last)`` over all tiles, from threads of Python.
+    """Call ``kernel(*args, first, last)`` over all tiles, from Python threads.
 
-    `seconds` is a rough guess of the time of one tile on one thread.
+    `seconds` is the approximate time of one tile on one thread.
     """
     threads = 1 if n_tiles * seconds < SLICED_SECONDS else thread_limit()
     share = -(-n_tiles // threads)
@@ -175,10 +175,10 @@ def run_slices(kernel: Callable, n_tiles: int, seconds: float, *args: Any) -> No
 
 
 def run_blocks(work: Callable[[Any], None], blocks: Iterable[Any]) -> None:
-    """Call ``work(block)`` for all blocks, from as many threads as are allowed.
+    """Call ``work(block)`` for all blocks, from as many threads as allowed.
 
     For work that alternates between compiled code and BLAS, whose own threads would
-    wait for each other. Compiled code is serial within it.
+    wait for each other. Compiled code is serial inside.
     """
     todo = list(blocks)
     threads = min(thread_limit(), len(todo))
@@ -187,7 +187,7 @@ def run_blocks(work: Callable[[Any], None], blocks: Iterable[Any]) -> None:
             work(block)
         return
     with ThreadPoolExecutor(threads, initializer=_enter_work) as pool:
-        for _ in pool.map(work, todo):  # raises what a block has raised
+        for _ in pool.map(work, todo):  # raises errors of the blocks
             pass
 
 

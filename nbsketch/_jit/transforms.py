@@ -1,23 +1,23 @@
 """Rows of the Walsh-Hadamard transform of a stream of tiles.
 
-``H[i, j] = (-1)^popcount(i & j)``. Split the index j into a block u and the place v in
-it, and i likewise: the transform within each block is done in cache, two levels at a
-time, and an output adds one row of each transformed block, with the sign of its block.
-So nothing of the length of the whole transform is ever held.
+``H[i, j] = (-1)^popcount(i & j)``. The index j is split into a block u and a position
+v, and i likewise: the transform within each block runs in cache, two levels at a time,
+and an output adds one row of each transformed block, with the sign of its block. No
+array of the length of the complete transform is stored.
 """
 
 import numpy as np
 
 from nbsketch._jit.compiler import compiled
 
-# Columns of a tile that are transformed together: long enough for vectors, and with 256
-# rows within the L2 cache.
+# Columns of a tile transformed together: enough for vectors, and with 256 rows within
+# the L2 cache.
 _STRIP = 120
 
 
 @compiled()
 def _load(tile, signs, start, buffer):
-    """Write a strip times its signs, transformed within each four rows."""
+    """Write a strip times its signs, transformed within groups of four rows."""
     for i in range(0, buffer.shape[0], 4):
         s0 = signs[i]
         s1 = signs[i + 1]
@@ -55,7 +55,7 @@ def _one_level(a, b):
 
 @compiled()
 def _transform(buffer):
-    """Do the other levels along the first axis, of a power of two, in place."""
+    """Apply the other levels along the first axis, of a power of two, in place."""
     flat = buffer.reshape(buffer.size)
     size = buffer.size
     span = 4 * buffer.shape[1]
@@ -87,7 +87,7 @@ def add_hadamard(tile, signs, block, first, chosen, scale, out):
     """Add ``scale H[chosen, first : first + m] diag(signs) tile`` to `out` (s, w).
 
     `block`, a power of two from 4 on, divides `first` and the length m of `tile`.
-    `signs` and `scale` have the type of `tile`.
+    `signs` and `scale` have the dtype of `tile`.
     """
     scratch = np.empty(block * min(_STRIP, tile.shape[1]), tile.dtype)
     for start in range(0, tile.shape[1], _STRIP):

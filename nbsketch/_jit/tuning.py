@@ -2,8 +2,8 @@
 
 With D the squared distance of two scaled rows, the kernel is phi(D) and its slope is
 phi'(D); for the Laplacian kernel D is the sum of absolute differences. The loops over
-short rows are plain, so that they vectorize: e^-u is 2^k times a Taylor polynomial, and
-2^k is written to the bits of the array of slopes.
+short rows are simple, so that they vectorize: e^-u is 2^k times a Taylor polynomial,
+and 2^k is written to the bits of the array of slopes.
 """
 
 import math
@@ -21,12 +21,12 @@ FAMILIES = {
     "matern-5/2": MATERN_52,
     "laplacian": LAPLACIAN,
 }
-# Rows that one call of a compiled function on absolute differences handles in a piece.
+# Number of rows per call of a compiled function of absolute differences.
 TILE = 64
 
 _LOG2E = 1 / math.log(2)
 _LN2 = math.log(2)
-# Coefficients of e^-z: for |z| <= log(2) / 2 the rest is below rounding.
+# Coefficients of e^-z: for |z| <= log(2) / 2 the remainder is below rounding.
 _TAYLOR = tuple((-1) ** k / math.factorial(k) for k in range(13, -1, -1))
 # Adding this rounds to an integer, left in the lowest bits.
 _MAGIC = 1.5 * 2.0**52
@@ -54,7 +54,7 @@ def _exponential(u: Any, bits: Any, scale: Any, out: Any) -> None:
 
 @compiled()
 def _exponent(family: int, u: Any) -> None:
-    """Turn distances D, in place, into the u of the kernel's e^-u."""
+    """Replace distances D, in place, by the u of the kernel's e^-u."""
     if family == GAUSSIAN:
         for j in range(u.size):
             u[j] *= 0.5
@@ -75,10 +75,10 @@ def kernel_and_slope(
     bits: Any,
     u: Any,
 ) -> None:
-    """Turn inner products of rows into kernel values, in place, and fill the slopes.
+    """Convert inner products to kernel values, in place, and fill the slopes.
 
-    `bits` are the slopes as integers; `u` is scratch, one number for each column. Both
-    would take .4 s to compile here.
+    `bits` are the slopes as integers; `u` is a buffer, one number per column. Both
+    would take 0.4 s to compile here.
     """
     n = u.size
     for i in range(row_norms.size):
@@ -92,7 +92,7 @@ def kernel_and_slope(
 
 @compiled()
 def _profile(family: int, u: Any, values: Any, slopes: Any) -> None:
-    """Turn e^-u into the kernel and its slope."""
+    """Convert e^-u to the kernel and its slope."""
     for j in range(u.size):
         e = values[j]
         v = u[j]
@@ -101,7 +101,7 @@ def _profile(family: int, u: Any, values: Any, slopes: Any) -> None:
         elif family == LAPLACIAN:
             slopes[j] = -e
         elif family == MATERN_12:
-            # Singular at 0, where the squared differences it multiplies vanish.
+            # Singular at 0, where the squared differences it multiplies are zero.
             slopes[j] = -0.5 * e / max(v, 1e-8)
         elif family == MATERN_32:
             values[j] = (1.0 + v) * e
@@ -296,8 +296,8 @@ def block_slopes(
     """Fill out (b, p + 1) with sums of W times derivatives of covariances.
 
     W = product A + share A - (left^T right + right^T left) / 2 is symmetric; `left` and
-    `right` are (b, d, c). The derivatives are those in the scale of each column, where
-    distances along it are those of `rows` (b, p, c), and in the logarithm of the noise.
+    `right` are (b, d, c). The derivatives are with respect to the scale of each column,
+    with distances along it from `rows` (b, p, c), and to the logarithm of the noise.
     """
     c = rows.shape[2]
     scratch = np.empty(c)

@@ -1,1 +1,1 @@
-"""What depends on the machine: linear algebra, memory."""
+"""Code that depends on the computer: linear algebra and memory."""

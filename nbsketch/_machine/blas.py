@@ -1,10 +1,10 @@
-"""BLAS and LAPACK: a limit on threads, eigenvalues, routines without the lock.
+"""BLAS and LAPACK: thread limits, eigenvalues, and routines that release the GIL.
 
-Threads of a BLAS library wait actively for each other. On small matrices this costs
-more than it saves, and on a busy machine up to a hundred times more.
+Threads of BLAS libraries wait actively for each other. On small matrices this costs
+more than it saves, and on a busy computer up to a hundred times more.
 
-Wrappers of SciPy hold the interpreter lock, so that factorizations in several threads
-would wait for each other. The routines here call the same compiled ones by address.
+SciPy's wrappers hold the GIL, so factorizations in several threads would run one after
+the other. The routines here call the same compiled code by address.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ import scipy.linalg
 from numpy.typing import NDArray
 from scipy.linalg import cython_blas, cython_lapack
 
-# About a tenth of a second of work on one thread; below it one thread is faster.
+# About a tenth of a second of work on one thread; for less, one thread is faster.
 _SMALL = 3e9
-# Routines: prefixes of precisions, numbers of arguments, and those of BLAS.
+# Routines: prefixes of precisions, numbers of arguments, and which are in BLAS.
 _PREFIX = {np.dtype(np.float32): "s", np.dtype(np.float64): "d"}
 _ARGUMENTS = {"potrf": 5, "potrs": 8, "trtri": 6, "trmm": 11, "symm": 12}
 _OF_BLAS = ("trmm", "symm")
-# Ratio of diagonal entries up to which rounding spares the small ones.
+# Maximum ratio of diagonal entries for which small eigenvalues keep their digits.
 _GRADED = 1e6
 # Triangles of this order are inverted by trtri, larger ones by halves: trtri reaches a
 # fraction of the speed of trmm.
@@ -43,15 +43,15 @@ def eigh(matrix: NDArray) -> tuple[NDArray, NDArray]:
             return scipy.linalg.eigh(matrix)
         except np.linalg.LinAlgError:
             # The fastest driver fails on some multiples of the identity plus rounding,
-            # which ones depends on the BLAS kernels; divide and conquer does not.
+            # depending on the BLAS kernels; divide and conquer does not.
             return scipy.linalg.eigh(matrix, driver="evd")
 
 
 def graded_eigh(matrix: NDArray) -> tuple[NDArray, NDArray]:
-    """Return what `eigh` does, small eigenvalues as accurate as large ones.
+    """Return the result of `eigh`, with small eigenvalues as accurate as large ones.
 
     It is for matrices D C D with a diagonal D of any range and a well-conditioned C,
-    such as covariances of columns in units of their own: a Cholesky factorization, and
+    such as covariances of columns in their own units: a Cholesky factorization, and
     Jacobi rotations of its factor (Demmel and Veselic, 1992).
     """
     diagonal = matrix.diagonal()
@@ -76,7 +76,7 @@ def graded_eigh(matrix: NDArray) -> tuple[NDArray, NDArray]:
 
 
 def threads_for(operations: float) -> AbstractContextManager:
-    """Limit BLAS to one thread in a context if there is little to compute."""
+    """Limit BLAS to one thread in a context for small computations."""
     return one_thread() if operations < _SMALL else nullcontext()
 
 
@@ -86,10 +86,10 @@ def one_thread() -> AbstractContextManager:
 
 
 class _Limit:
-    """The limit of one thread: the first to ask sets it, the last to leave lifts it.
+    """The limit of one thread: the first user sets it, the last one removes it.
 
-    It is the limit of the whole process. If each thread of Python saved and restored
-    the number of BLAS threads by itself, two at once would leave it at one for good.
+    The limit applies to the whole process. If each Python thread saved and restored the
+    number of BLAS threads separately, two threads would leave it at one permanently.
     """
 
     def __init__(self) -> None:
@@ -99,7 +99,7 @@ class _Limit:
 
     @contextmanager
     def hold(self) -> Iterator[None]:
-        """Limit BLAS as long as the context lasts."""
+        """Limit BLAS during the context."""
         with self._lock:
             if self._holders == 0:
                 libraries = _controller().select(user_api="blas").lib_controllers
@@ -118,9 +118,9 @@ class _Limit:
 
 
 def _set_threads(library: Any, number: int) -> None:
-    """Set the number of threads of a library, whichever thread asks.
+    """Set the number of threads of a library, from any thread.
 
-    threadpoolctl may ignore all threads but the first one that has set a number.
+    threadpoolctl may ignore all threads except the first that has set a number.
     """
     change = getattr(library, "_real_set_num_threads", library.set_num_threads)
     change(number)
@@ -149,25 +149,25 @@ def _controller() -> Any:
 
 
 def factor(matrix: NDArray) -> None:
-    """Overwrite the lower triangle of a matrix by its Cholesky factor.
+    """Overwrite the lower triangle of a matrix with its Cholesky factor.
 
     `matrix` is positive definite, in Fortran order, in single or double precision; the
-    strict upper triangle is left as it is.
+    strict upper triangle is unchanged.
     """
     n = len(matrix)
     _call("potrf", matrix, b"L", n, matrix, n)
 
 
 def solve_factored(matrix: NDArray, rhs: NDArray) -> None:
-    """Overwrite `rhs` (n, d), in Fortran order, by the solution; see `factor`."""
+    """Overwrite `rhs` (n, d), in Fortran order, with the solution; see `factor`."""
     n, d = rhs.shape
     _call("potrs", matrix, b"L", n, d, matrix, n, rhs, n)
 
 
 def symmetric_product(matrix: NDArray, columns: NDArray) -> NDArray:
-    """Return A B (n, d) for a matrix whose lower triangle is that of A.
+    """Return A B (n, d), where only the lower triangle of A is read.
 
-    Both are in Fortran order, and of the same type.
+    Both are in Fortran order, and of the same dtype.
     """
     out = np.zeros_like(columns)
     n, d = columns.shape
@@ -178,7 +178,7 @@ def symmetric_product(matrix: NDArray, columns: NDArray) -> NDArray:
 
 
 def invert_factor(matrix: NDArray) -> None:
-    """Overwrite the lower triangle, a Cholesky factor, by its inverse."""
+    """Overwrite the lower triangle, a Cholesky factor, with its inverse."""
     n = len(matrix)
     _check_order(matrix)
     invert, multiply = (_routine(_PREFIX[matrix.dtype] + r) for r in ("trtri", "trmm"))

@@ -1,6 +1,6 @@
-"""How much memory a fit may use for what it could compute again: the one limit of all.
+"""The memory limit for data that could be recomputed.
 
-Features, transformed rows and kernel values are stored while they fit it. Vectors of n
+Features, transformed samples and kernel values are stored if they fit. Vectors of n
 numbers, models and blocks of a few megabytes are not counted.
 """
 
@@ -16,11 +16,11 @@ from typing import ClassVar
 from nbsketch._report.validation import check_positive
 
 _VARIABLE = "NBSKETCH_MEMORY_LIMIT"
-# Share of the available memory that is used by default.
+# Share of the available memory used by default.
 SHARE = 0.5
-# Bytes that are always used by default.
+# Bytes that may always be used by default.
 _MODEST = 32 << 20
-# Where the system does not say how much is available: a share of all memory, or this.
+# If the available memory is unknown: a share of all memory, or this.
 _AVAILABLE = 0.5
 _UNKNOWN = 4 << 30
 _UNITS = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4}
@@ -29,7 +29,7 @@ _MEMINFO = Path("/proc/meminfo")
 _CGROUP = Path("/sys/fs/cgroup")
 _PROCESS = Path("/proc/self/cgroup")
 # Files of the limit and of the used bytes, in both versions of control groups, and the
-# name of those that files take in caches, which the system takes back when it must.
+# entry for file caches, which the system can reclaim.
 _V2 = "memory.max", "memory.current", "inactive_file"
 _V1 = "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"
 
@@ -37,7 +37,7 @@ _given: list[float | None] = [None]
 
 
 def slices(n: int, step: int) -> Iterator[slice]:
-    """Yield the slices of n rows that are in memory one at a time, of `step` rows.
+    """Yield the slices of n rows, each of `step` rows, to process one at a time.
 
     Examples
     --------
@@ -50,23 +50,23 @@ def slices(n: int, step: int) -> Iterator[slice]:
 
 
 def set_memory_limit(limit: float | str | None) -> None:
-    """Set how much memory a fit may use to store features and kernel values.
+    """Set the memory that a fit may use to store features and kernel values.
 
-    What does not fit is computed again in every pass over the rows, or is written to a
-    scratch file that is deleted with the fit (see the page on large data). Vectors of
-    one number per row, and the data themselves, are not counted.
+    Data that do not fit are recomputed in every pass, or written to a scratch file that
+    is deleted after the fit (see the page on large data). Vectors with one number per
+    sample, and the data themselves, are not counted.
 
     Parameters
     ----------
     limit : float, str or None
-        Number of bytes, or a text such as "500MB" or "4GB" (powers of 1024). None: the
-        environment variable NBSKETCH_MEMORY_LIMIT if it is set, else half of the memory
-        that is available when a fit begins.
+        Number of bytes, or a string such as "500MB" or "4GB" (powers of 1024). None:
+        the environment variable NBSKETCH_MEMORY_LIMIT if it is set, else half of the
+        memory available at the start of a fit.
 
     Raises
     ------
     TypeError, ValueError
-        If the limit is no positive number of bytes.
+        If the limit is not a positive number of bytes.
 
     Examples
     --------
@@ -99,27 +99,27 @@ def fits(
     modest: float = _MODEST,
     unasked: float = float("inf"),
 ) -> bool:
-    """Return whether so many bytes are within the limit.
+    """Return whether this many bytes are within the limit.
 
     Parameters
     ----------
     n_bytes : float
         Number of bytes to store.
     copies : int
-        How many such arrays the limit must have room for.
+        Number of such arrays that must fit into the limit.
     modest, unasked : float
-        While the user has set no limit: bytes that always fit, and the most that does.
+        If the user has set no limit: bytes that always fit, and maximum that fits.
     """
     limit = _asked()
     if limit is None:
         if not modest < n_bytes <= unasked:
-            return n_bytes <= unasked  # without asking the system, which takes time
+            return n_bytes <= unasked  # without a system call, which takes time
         limit = SHARE * _available()
     return copies * n_bytes <= limit
 
 
 def _asked() -> float | None:
-    """Return the limit of the user, None without one."""
+    """Return the limit set by the user; None without one."""
     if _given[0] is not None:
         return _given[0]
     text = os.environ.get(_VARIABLE)
@@ -143,13 +143,13 @@ def _bytes(name: str, limit: float | str) -> float:
 
 
 def _available() -> float:
-    """Return the available bytes: of the machine, or of its container if fewer."""
+    """Return the available bytes of the computer, or of its container if fewer."""
     free = _from_meminfo() or _from_windows() or _from_sysconf() or _UNKNOWN
     return min(free, _from_cgroup())
 
 
 def _from_meminfo() -> float:
-    """Return the available bytes, with those of caches, as Linux counts them."""
+    """Return the available bytes, including caches, as reported by Linux."""
     kilobytes = dict(line.split(":", 1) for line in _lines(_MEMINFO))
     return 1024.0 * float(kilobytes.get("MemAvailable", "0 kB").split()[0])
 
@@ -174,7 +174,7 @@ def _from_windows() -> float:
 
 
 def _from_sysconf() -> float:
-    """Return a share of the memory of the machine; 0 if the system does not say it."""
+    """Return a share of the memory of the computer; 0 if it is unknown."""
     try:
         pages = os.sysconf("SC_PHYS_PAGES")
         size = os.sysconf("SC_PAGE_SIZE")
@@ -184,7 +184,7 @@ def _from_sysconf() -> float:
 
 
 def _from_cgroup() -> float:
-    """Return the bytes left to the process by its groups and all above them."""
+    """Return the bytes left to the process by its control groups and their parents."""
     groups = [_CGROUP, _CGROUP / "memory"]
     for line in _lines(_PROCESS):
         _, controllers, path = line.split(":", 2)
@@ -197,7 +197,7 @@ def _from_cgroup() -> float:
 
 
 def _left_to(group: Path) -> float:
-    """Return the bytes left to a group, caches included; infinite without a limit."""
+    """Return the bytes left to a group, including caches; infinite without a limit."""
     stats = dict(line.split() for line in _lines(group / "memory.stat"))
     for most, used, caches in (_V1, _V2):
         limit = "".join(_lines(group / most))
@@ -208,7 +208,7 @@ def _left_to(group: Path) -> float:
 
 
 def _lines(path: Path) -> list[str]:
-    """Return the lines of a file of the system, none if it cannot be read."""
+    """Return the lines of a system file; none if it cannot be read."""
     try:
         return path.read_text("ascii").splitlines()
     except OSError:

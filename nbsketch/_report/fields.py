@@ -1,9 +1,9 @@
 """Rules for the fields of model objects: types, shapes and bounds.
 
 A rule is called with the name of a field, its value and the `Scope` of the model. It
-raises an error or returns what takes the place of the value, None for itself. Axes
-have names, such as "s" for the rows of the sketch: the first rule that meets a name
-fixes its length, and every later one compares.
+raises an error or returns a replacement of the value, or None to keep it. Axes have
+names, such as "s" for the rows of the sketch: the first rule that meets a name fixes
+its length, and later rules compare.
 
 A class made by `stored` checks its fields in its constructor, by the rules in their
 annotations, and may be part of a model file.
@@ -21,16 +21,16 @@ import numpy as np
 from nbsketch._report import validation
 
 T = TypeVar("T")
-# The classes that model files can name beside the public ones.
+# Classes that model files can name in addition to the public ones.
 STORED: dict[str, type] = {}
 NO_AXES: Mapping[str, Any] = {}
-# Axes without entries: a single output, and features of a kernel that is zero.
+# Axes that may be empty: a single output, and features of a zero kernel.
 _MAY_BE_EMPTY = ("d", "r", "t")
 
 
 @dataclass
 class Scope:
-    """The lengths of axes and the attributes of a model that are checked already."""
+    """Lengths of axes and attributes of a model that are already checked."""
 
     lengths: dict[str, int] = field(default_factory=dict)
     values: dict[str, Any] = field(default_factory=dict)
@@ -38,7 +38,7 @@ class Scope:
     def bind(self, name: str, axis: str, length: int) -> None:
         """Fix the length of an axis, or compare it; "d", "r" and "t" can have length 0.
 
-        An axis that starts with an underscore belongs to the object that it is in.
+        An axis that starts with an underscore belongs to its object.
         """
         if length < 1 and axis not in _MAY_BE_EMPTY:
             raise ValueError(f"`{name}` must have entries, got none")
@@ -62,9 +62,9 @@ def rules(**by_name: Rule) -> Mapping[str, Rule]:
 
 
 class Checked:
-    """Base of frozen dataclasses whose parameters have rules, in a table of the class.
+    """Base of frozen dataclasses with rules for their parameters in a class table.
 
-    What a rule returns replaces the parameter; the rules of a base come first.
+    The value returned by a rule replaces the parameter; rules of bases come first.
     """
 
     _rules: ClassVar[Mapping[str, Rule]] = {}
@@ -85,9 +85,9 @@ def named_object(
     prefix: str = "",
     **parameters: Any,
 ) -> Any:
-    """Return an object, which is given or named; then with its parameters, if not None.
+    """Return an object given directly or by name; a name also takes parameters.
 
-    Errors call it a `noun`, and put `prefix` before the names of all arguments.
+    Errors call it a `noun` and prepend `prefix` to the names of all arguments.
     """
     name = f"{prefix}{noun}"
     given = {key: number for key, number in parameters.items() if number is not None}
@@ -96,31 +96,30 @@ def named_object(
         for key, number in given.items():
             if key not in getattr(family, "__dataclass_fields__", {}):
                 raise ValueError(
-                    f"`{prefix}{key}` has no meaning for {name}={value!r}, got "
-                    f"{number!r}"
+                    f"`{prefix}{key}` must be None for {name}={value!r}, got {number!r}"
                 )
         return family(**given)
     if not isinstance(value, base):
         raise TypeError(f"`{name}` must be a name or a {base.__name__}, got {value!r}")
     for key, number in given.items():
         raise ValueError(
-            f"`{prefix}{key}` goes with the name of a {noun}, got {key}={number!r} and "
+            f"`{prefix}{key}` requires the name of a {noun}, got {key}={number!r} and "
             f"{name}={value!r}: set it in the object instead"
         )
     return value
 
 
 def register(cls: type[T]) -> type[T]:
-    """Let model files name a class, which its constructor's arguments make again.
+    """Register a class for model files, to be recreated by its constructor.
 
-    They are attributes of the same names.
+    The arguments are attributes of the same names.
     """
     STORED[cls.__name__] = cls
     return cls
 
 
 def named_class(name: Any) -> Any:
-    """Return the registered or public class of a name: a file can name nothing else."""
+    """Return the registered or public class of a name; others are an error."""
     cls = STORED.get(str(name))
     package: Any = import_module("nbsketch")
     if cls is None and name in package.__all__:
@@ -134,7 +133,7 @@ def named_class(name: Any) -> Any:
 def stored(cls: type[T]) -> type[T]:
     """Make a frozen dataclass that checks its fields and can be in a model file.
 
-    Its own `__post_init__` finds fields that are checked.
+    Its own `__post_init__` runs after the checks.
     """
     check_further = vars(cls).get("__post_init__")
 
@@ -148,7 +147,7 @@ def stored(cls: type[T]) -> type[T]:
 
 
 def check_fields(value: Any, scope: Scope | None = None, path: str = "") -> None:
-    """Raise an error unless the fields of an object are what their annotations say."""
+    """Raise an error if the fields of an object do not match their annotations."""
     scope = Scope() if scope is None else scope
     cls = value.__class__
     for name, hint in _hints(cls).items():
@@ -176,7 +175,7 @@ def _check(name: str, value: Any, hint: Any, scope: Scope) -> None:
 
 
 def of(kind: type | str, axes: Mapping[str, Callable[[Any], int]] = NO_AXES) -> Rule:
-    """Return the rule of an object of a class, of a stored or public one by its name.
+    """Return the rule for an object of a class, or of a stored or public class name.
 
     `axes` gives the length of some axes as functions of the object.
     """
@@ -196,19 +195,19 @@ def of(kind: type | str, axes: Mapping[str, Callable[[Any], int]] = NO_AXES) -> 
 
 
 def optional(rule: Rule) -> Rule:
-    """Return a rule that accepts None too."""
+    """Return a rule that also accepts None."""
     return lambda name, value, scope: (
         None if value is None else rule(name, value, scope)
     )
 
 
 def plain(check: Callable[..., Any], **bounds: Any) -> Rule:
-    """Return the rule of a check that needs no scope, such as `check_real`."""
+    """Return the rule for a check without scope, such as `check_real`."""
     return lambda name, value, scope: check(name, value, **bounds)
 
 
 def choice(*values: Any) -> Rule:
-    """Return the rule of one of some values."""
+    """Return the rule for one of some values."""
     return plain(validation.check_choice, choices=values)
 
 
@@ -221,7 +220,7 @@ count = plain(validation.check_integer)  # an integer from 1 on
 
 
 def integer(axis: str | None = None, low: int = 0, high: int = 2**62) -> Rule:
-    """Return the rule of an integer, which is the length of an axis if one is named."""
+    """Return the rule for an integer, the length of an axis if one is named."""
 
     def rule(name: str, value: Any, scope: Scope) -> None:
         number = validation.check_integer(name, value, low=low, high=high)
@@ -240,9 +239,9 @@ def number(name: str, value: Any, scope: Scope) -> None:
 def array(
     axes: str, kinds: str = "f", *, finite: bool = True, positive: bool = False
 ) -> Rule:
-    """Return the rule of an array with named axes, such as "s d".
+    """Return the rule for an array with named axes, such as "s d".
 
-    `finite` and `positive` are asked of its numbers.
+    `finite` and `positive` are required of its numbers.
     """
     names = axes.split()
 
@@ -258,7 +257,7 @@ def array(
 
 
 def entries(**rules: Rule) -> Rule:
-    """Return the rule of a dict with exactly these keys, a rule for each value."""
+    """Return the rule for a dict with exactly these keys, one rule per value."""
 
     def rule(name: str, value: Any, scope: Scope) -> None:
         if not isinstance(value, dict) or set(value) != set(rules):

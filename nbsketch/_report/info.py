@@ -27,7 +27,7 @@ def collect() -> dict[str, str]:
 
 
 def processor() -> str:
-    """Return the model of the processor, as far as the system tells it."""
+    """Return the model of the processor, if the system reports it."""
     cpuinfo = Path("/proc/cpuinfo")
     if cpuinfo.exists():
         for line in cpuinfo.read_text(encoding="utf-8").splitlines():

@@ -1,6 +1,6 @@
-"""Checks of arguments: an error names the argument, what it must be, and what came.
+"""Checks of arguments; errors name the argument, the requirement and the value.
 
-Of values that are no finite numbers it says where they are, and what to do.
+For missing and infinite values, errors also state where they are and what to do.
 """
 
 from collections.abc import Iterable, Iterator
@@ -20,8 +20,8 @@ T = TypeVar("T")
 # What to do about missing values, by the name of the argument.
 _REMEDIES = {
     "X": "impute them first, make_pipeline(SimpleImputer(), model) in scikit-learn, "
-    "or leave these rows out",
-    "sample_weight": "a row of weight 0 is left out",
+    "or remove these rows",
+    "sample_weight": "use weight 0 to exclude a sample",
 }
 _ENCODE = """encode them first, for instance with scikit-learn:
     encode = make_column_transformer(
@@ -29,7 +29,7 @@ _ENCODE = """encode them first, for instance with scikit-learn:
         remainder="passthrough")
     model = make_pipeline(encode, model)
 or with TargetEncoder() in place of OneHotEncoder for many categories"""
-# Names of other estimators, the parameter that takes their place, and how.
+# Parameters of other libraries, the equivalent parameter here, and how to use it.
 _INSTEAD = {
     "gamma": ("bandwidth", "exp(-gamma |x - y|^2) has bandwidth=(2 * gamma) ** -0.5"),
     "C": ("alpha", "pass alpha=1 / (n * C) for n rows"),
@@ -49,20 +49,20 @@ _INSTEAD = {
     "quantile": ("loss", "pass loss=PinballLoss(quantile)"),
     "penalty": ("alpha", "pass alpha, the factor of the squared norm"),
 }
-# How the types of dates and durations begin, in pandas and polars.
+# Prefixes of dtypes of dates and durations in pandas and polars.
 _DATES = "date", "time", "duration"
-_NO_DATES = "replace dates by numbers first: days since a start, the month, the hour"
-# Largest magnitude of which the squares of 1e28 values have a finite sum.
+_NO_DATES = "convert dates to numbers first: days since a start, the month, the hour"
+# Largest magnitude for which the squares of 1e28 values have a finite sum.
 _LARGEST = 1e140
-# Smallest positive spread of which squares keep their digits.
+# Smallest positive spread for which squares keep their digits.
 _LEAST_SPREAD = 1e-150
-# Rows that tell which columns may have so small a spread.
+# Number of rows used to find columns with such a small spread.
 _HEAD = 100
-# How messages of missing and infinite values begin: a ValueError, whatever raised it.
+# Prefix of messages about missing and infinite values, raised as a ValueError.
 _INPUT = "Input "
-# How scikit-learn's messages of shapes begin.
+# Prefixes of scikit-learn's messages about shapes.
 _SHAPE = "Expected 2D array", "Found array with dim", "Found array with 0"
-# Most indices that an error lists.
+# Maximum number of indices listed in an error.
 _LISTED = 5
 
 
@@ -93,7 +93,7 @@ def check_positive(name: str, value: Any) -> float:
 
 
 def check_level(name: str, value: Any) -> float:
-    """Return `value` as a float if it is a number between 0 and 1, neither of them."""
+    """Return `value` as a float if it is strictly between 0 and 1."""
     return check_real(name, value, low=0, high=1, low_open=True, high_open=True)
 
 
@@ -111,7 +111,7 @@ def check_integer(
 
 
 def check_choice(name: str, value: Any, choices: Iterable[Any]) -> Any:
-    """Return the one of `choices` that is `value`, which may be of NumPy."""
+    """Return the element of `choices` equal to `value`, which may be a NumPy string."""
     allowed = list(choices)
     value = value.item() if isinstance(value, np.generic) else value
     for choice in allowed:
@@ -135,7 +135,7 @@ def check_indices(name: str, index: NDArray, n: int) -> None:
 
 
 def check_matrix(name: str, value: Any, *, n_features: int | None = None) -> NDArray:
-    """Return `value` as a finite C-ordered float matrix; float32 stays float32."""
+    """Return `value` as a finite C-ordered float matrix; float32 is kept."""
     check_unmasked(name, value)
     array = np.asarray(value)
     dtype = _checked_dtype(name, array, n_features)
@@ -145,7 +145,7 @@ def check_matrix(name: str, value: Any, *, n_features: int | None = None) -> NDA
 
 
 def check_rows(name: str, value: Any, *, n_features: int | None = None) -> Any:
-    """Return `value` as `check_matrix` does or, if it is sparse, as `as_csr` does."""
+    """Return `value` by `check_matrix` or, if it is sparse, by `as_csr`."""
     if not sp.issparse(value):
         return check_matrix(name, value, n_features=n_features)
     dtype = _checked_dtype(name, value, n_features)
@@ -155,10 +155,10 @@ def check_rows(name: str, value: Any, *, n_features: int | None = None) -> Any:
 
 
 def as_csr(value: Any, name: str = "X") -> sp.csr_array:
-    """Return a sparse matrix as a CSR array with sorted and distinct columns in a row.
+    """Return a sparse matrix as a CSR array with sorted, distinct columns in each row.
 
-    Arrays of `value` are shared if possible. Its pointers and indices are checked
-    first: compiled code, of SciPy too, reads and writes wherever they point.
+    Memory is shared with `value` if possible. Pointers and indices are checked first,
+    because compiled code (also in SciPy) would read and write out of bounds.
     """
     if value.format in ("csr", "csc"):
         major = value.shape if value.format == "csr" else value.shape[::-1]
@@ -175,9 +175,9 @@ def as_csr(value: Any, name: str = "X") -> sp.csr_array:
 def csr_from_parts(
     name: str, data: Any, indices: Any, indptr: Any, shape: Any
 ) -> sp.csr_array:
-    """Return the CSR array with these parts, from a file, if they are valid.
+    """Return the CSR array with these parts (from a file) after checking them.
 
-    The parts are arrays of one axis, and columns are sorted and distinct in each row.
+    The parts are 1-dimensional; columns are sorted and distinct in each row.
     """
     if not (isinstance(shape, tuple) and len(shape) == 2):
         raise ValueError(f"`{name}` must have two axes, got shape {shape!r}")
@@ -196,7 +196,7 @@ def csr_from_parts(
 def _check_compressed(
     name: str, indptr: NDArray, indices: NDArray, size: int, shape: tuple[int, int]
 ) -> None:
-    """Raise an error unless pointers and indices stay within the arrays."""
+    """Raise an error if pointers or indices exceed the arrays."""
     n_major, n_minor = shape
     if indptr.size != n_major + 1 or indptr[0] != 0 or (indptr[1:] < indptr[:-1]).any():
         raise ValueError(
@@ -219,9 +219,9 @@ def _check_compressed(
 def check_array_of(
     name: str, value: Any, kinds: str, ndim: int | None = None
 ) -> NDArray:
-    """Return `value` if it is an array of some kinds of numbers and number of axes.
+    """Return `value` if it is an array of these kinds and number of axes.
 
-    Floats alone, kinds "f", have single or double precision.
+    Kind "f" alone requires single or double precision.
     """
     dtype = getattr(value, "dtype", type(value).__name__)
     if not isinstance(value, np.ndarray) or value.dtype.kind not in kinds:
@@ -234,7 +234,7 @@ def check_array_of(
 
 
 def _checked_dtype(name: str, array: Any, n_features: int | None) -> type[np.floating]:
-    """Return the type in which a matrix is computed with, if it is one."""
+    """Return the dtype for computing with a matrix, after checking that it is one."""
     if array.dtype.kind not in "fiub":
         raise TypeError(f"`{name}` must hold real numbers, got dtype {array.dtype}")
     if array.ndim != 2 or 0 in array.shape:
@@ -276,9 +276,9 @@ def random_generator(rng: Any) -> np.random.Generator:
 
 @dataclass_transform(eq_default=False, kw_only_default=True, field_specifiers=(field,))
 def declares_parameters(estimator: type[T]) -> type[T]:
-    """Make the constructor of an estimator from its parameters and those of its bases.
+    """Create the constructor of an estimator from its own and inherited parameters.
 
-    A parameter is an annotated default of the class, and given by its name.
+    A parameter is an annotated default of the class, passed by name.
     """
     made = dataclass(eq=False, repr=False, kw_only=True)(estimator)
     assign: Any = made.__init__
@@ -296,7 +296,7 @@ def declares_parameters(estimator: type[T]) -> type[T]:
 
 
 def _no_parameter(estimator: type, name: str, known: set[str]) -> str:
-    """Return what to say of a name that is none of the parameters that are known."""
+    """Return the message for an unknown parameter name."""
     text = f"{estimator.__name__} has no parameter {name!r}"
     near = get_close_matches(name, sorted(known), n=1)
     if near:
@@ -307,7 +307,7 @@ def _no_parameter(estimator: type, name: str, known: set[str]) -> str:
 
 @contextmanager
 def keeping_fitted(estimator: Any) -> Iterator[None]:
-    """Give a fitted estimator back as it was if fitting it again fails."""
+    """Restore a fitted estimator if refitting raises an error."""
     before = dict(vars(estimator))
     try:
         yield
@@ -319,16 +319,16 @@ def keeping_fitted(estimator: Any) -> Iterator[None]:
 
 @contextmanager
 def explaining(data: dict[str, Any], text_in: Iterable[str] = ()) -> Iterator[None]:
-    """Name arguments and missing, infinite and text values in errors of a data check.
+    """Name arguments and missing, infinite and string values in errors of a data check.
 
-    Masks are looked at before; values only after an error, so valid data cost nothing.
+    Masks are checked before; values only after an error, so valid data cost nothing.
 
     Parameters
     ----------
     data : dict of str to array, data frame, sparse matrix or None
-        Data as given, by the name of the argument; rows of features first.
+        Data as passed by the user, by argument name; the features first.
     text_in : iterable of str
-        Names of the data that may hold text.
+        Names of data that may hold strings.
     """
     for name, value in data.items():
         check_unmasked(name, value)
@@ -348,11 +348,11 @@ def explaining(data: dict[str, Any], text_in: Iterable[str] = ()) -> Iterator[No
         name = max(shapes, key=lambda name: len(shapes[name]) > 2 or 0 in shapes[name])
         if 0 in shapes[name]:
             raise ValueError(f"`{name}` must not be empty: {error}") from error
-        raise ValueError(not_a_table(name, shapes[name])) from None  # all the values
+        raise ValueError(not_a_table(name, shapes[name])) from None  # all values
 
 
 def check_collected(name: str, value: Any) -> None:
-    """Refuse a lazy frame, of polars or narwhals."""
+    """Raise an error for a lazy frame (polars or narwhals)."""
     if type(value).__name__ == "LazyFrame":
         raise TypeError(
             f"`{name}` must be in memory, got a LazyFrame: pass {name}.collect()"
@@ -360,21 +360,21 @@ def check_collected(name: str, value: Any) -> None:
 
 
 def check_no_dates(name: str, value: Any) -> None:
-    """Refuse an array of dates: NumPy would make integers of them, NaT included."""
+    """Raise an error for an array of dates: NumPy would convert them to integers."""
     dtype = getattr(value, "dtype", None)
     if isinstance(dtype, np.dtype) and dtype.kind in "mM":
         raise TypeError(f"`{name}` must hold numbers, got {dtype}; {_NO_DATES}")
 
 
 def check_unmasked(name: str, value: Any) -> None:
-    """Refuse masked values, with their places, and lazy frames."""
+    """Raise an error for masked values, with their positions, and for lazy frames."""
     check_collected(name, value)
     if message := masked_fault(name, value):
         raise ValueError(message)
 
 
 def masked_fault(name: str, value: Any) -> str | None:
-    """Return where the masked values of an array are; None if it has none."""
+    """Return the message for the masked values of an array; None if there are none."""
     if not (isinstance(value, np.ma.MaskedArray) and np.ma.is_masked(value)):
         return None
     missing = np.where(np.ma.getmaskarray(value), np.nan, 0.0)
@@ -382,9 +382,9 @@ def masked_fault(name: str, value: Any) -> str | None:
 
 
 def as_numbers(name: str, value: Any) -> Any:
-    """Return an array of objects as finite floats, other values as they are.
+    """Return an array of objects as finite floats; other values unchanged.
 
-    Objects are numbers, such as Decimal; None and other missing values are errors.
+    Objects must be numbers, such as Decimal; None and missing values raise an error.
     """
     check_unmasked(name, value)
     try:
@@ -400,9 +400,9 @@ def as_numbers(name: str, value: Any) -> Any:
 
 
 def as_labels(name: str, value: Any) -> NDArray:
-    """Return labels as an array that can be sorted, none of them missing.
+    """Return labels as a sortable array without missing values.
 
-    Numbers in an array of objects, which scikit-learn refuses, are an array of numbers.
+    Numbers in an object array, which scikit-learn rejects, become a numeric array.
     """
     check_unmasked(name, value)
     labels = np.asarray(value)
@@ -416,14 +416,14 @@ def as_labels(name: str, value: Any) -> NDArray:
 
 
 def _check_one_type(name: str, labels: NDArray) -> None:
-    """Raise an error if labels are text beside others: they have no common order."""
+    """Raise an error for labels of strings and other types: they cannot be sorted."""
     kinds = {type(label) for label in labels.ravel().tolist()}
     texts = {kind for kind in kinds if issubclass(kind, str)}
     if texts and texts != kinds:
         names = ", ".join(sorted(kind.__name__ for kind in kinds))
         raise TypeError(
-            f"`{name}` must hold labels of one type, got {names}: convert all to text "
-            "or all to numbers"
+            f"`{name}` must hold labels of one type, got {names}: convert all to "
+            "strings or all to numbers"
         )
 
 
@@ -432,7 +432,7 @@ def not_a_table(name: str, shape: tuple[int, ...]) -> str:
     if len(shape) > 2:
         return (
             f"Found array with dim {len(shape)}, while dim <= 2 is required: `{name}` "
-            f"must have one row a sample, got shape {shape}: pass "
+            f"must have one row per sample, got shape {shape}: pass "
             f"{name}.reshape(len({name}), -1)"
         )
     return (
@@ -443,7 +443,7 @@ def not_a_table(name: str, shape: tuple[int, ...]) -> str:
 
 
 def fault(name: str, value: Any, may_be_text: bool = False) -> str | None:
-    """Return what is wrong with some values of an array or a frame; None: nothing."""
+    """Return the message about invalid values of an array or frame; None if valid."""
     labels = getattr(value, "columns", None)
     frame = value
     labels = getattr(value, "column_names", labels)  # pyarrow's columns are values
@@ -454,9 +454,9 @@ def fault(name: str, value: Any, may_be_text: bool = False) -> str | None:
             value = np.asarray(value)
         except ValueError:
             return (
-                f"`{name}` must have rows of one length, with one value in each place"
+                f"`{name}` must have rows of equal length, with one value in each place"
             )
-        except TypeError:  # columns without a common type
+        except TypeError:  # columns without a common dtype
             return _dates(name, frame)
     if value.ndim == 0:
         is_text = _is_text(value.item()) and not may_be_text
@@ -501,16 +501,16 @@ def check_magnitude(name: str, value: Any) -> None:
     largest = max(-float(values.min()), float(values.max()))
     if largest > _LARGEST:
         raise ValueError(
-            f"`{name}` must have magnitudes up to {_LARGEST:g}, got {largest:.3g}, of "
-            "which the square overflows: rescale it, or look for corrupt values"
+            f"`{name}` must have magnitudes up to {_LARGEST:g}, got {largest:.3g}, "
+            "whose square overflows: rescale it, or check for corrupt values"
         )
 
 
 def check_spread(name: str, value: Any, labels: Any = None) -> None:
-    """Raise an error if squares of the spread of a column of training rows underflow.
+    """Raise an error if squares of the spread of a training column underflow.
 
     Constant columns have no spread. Only columns that are tiny in the first rows are
-    read as a whole; of rows that are not in memory, only those that vary there.
+    read completely; for data not in memory, only those that vary there.
     """
     if not value.shape[0] or value.dtype.kind != "f":
         return
@@ -526,13 +526,13 @@ def check_spread(name: str, value: Any, labels: Any = None) -> None:
             where = f" in {listed('column', columns, labels)}" if value.ndim > 1 else ""
             raise ValueError(
                 f"`{name}` must have a spread of at least {_LEAST_SPREAD:g}, got "
-                f"{spread[columns[0]]:.3g}{where}, of which the square underflows: "
+                f"{spread[columns[0]]:.3g}{where}, whose square underflows: "
                 "rescale it"
             )
 
 
 def extremes(value: Any) -> tuple[NDArray, NDArray]:
-    """Return the least and the largest value of each column."""
+    """Return the smallest and the largest value of each column."""
     ends = [value.min(axis=0), value.max(axis=0)]
     if sp.issparse(value):
         ends = [end.toarray().ravel() for end in ends]
@@ -540,7 +540,7 @@ def extremes(value: Any) -> tuple[NDArray, NDArray]:
 
 
 def _dates(name: str, frame: Any) -> str | None:
-    """Return the message for a frame with dates or durations, None without."""
+    """Return the message for a frame with dates or durations; None without."""
     kinds = [str(dtype) for dtype in getattr(frame, "dtypes", ())]
     dates = [j for j, kind in enumerate(kinds) if kind.lower().startswith(_DATES)]
     if not dates:
@@ -552,7 +552,7 @@ def _dates(name: str, frame: Any) -> str | None:
 
 
 def _is_text(value: Any) -> bool:
-    """Return whether a value is a string that is no number."""
+    """Return whether a value is a string that is not a number."""
     if not isinstance(value, str | bytes):
         return False
     try:
@@ -586,9 +586,9 @@ def _text(name: str, text: NDArray, labels: Any) -> str:
 
 
 def _contains(name: str, value: Any, labels: Any, origin: str = "") -> str:
-    """Return the message for data of the user that hold NaN or infinity.
+    """Return the message for user data with NaN or infinity.
 
-    `origin`: what NaN stands for, in brackets.
+    `origin` explains the NaN, in parentheses.
     """
     values = value.data if sp.issparse(value) else value
     tests = {"NaN": np.isnan, "infinity": np.isinf}
@@ -604,7 +604,7 @@ def not_finite(name: str, value: Any) -> str:
 
 
 def _places(value: Any, labels: Any = None) -> str:
-    """Return the number of values that are not finite, their rows and columns."""
+    """Return the number of non-finite values, with their rows and columns."""
     if sp.issparse(value):
         entries = value.tocoo()
         values = entries.data
@@ -623,7 +623,7 @@ def _places(value: Any, labels: Any = None) -> str:
 
 
 def listed(noun: str, index: NDArray, labels: Any = None) -> str:
-    """Return the first indices, with their labels, and how many there are."""
+    """Return the first indices with their labels, and their number."""
     names = [
         f"{k}" if labels is None else f"{k} ({labels[k]!r})" for k in index[:_LISTED]
     ]

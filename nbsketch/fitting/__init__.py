@@ -1,4 +1,4 @@
-"""The steps of a fit; they know no estimator.
+"""The steps of a fit, independent of the estimators.
 
 checked data -> objective -> sketched rows -> solution: see `nbsketch.fitting.methods`.
 """

@@ -1,7 +1,7 @@
-"""Fits that are watched: by the arguments of an estimator, and by scikit-learn.
+"""Callbacks of fits: those of the estimators, and those of scikit-learn.
 
-scikit-learn has callbacks from version 1.9 on. Stages of a fit are their tasks, and the
-iterations of a stage its subtasks, at most a hundred where their number is known.
+scikit-learn has callbacks from version 1.9 on. The stages of a fit are their tasks, and
+the iterations of a stage are subtasks, at most a hundred if their number is known.
 """
 
 from collections.abc import Iterator
@@ -11,21 +11,21 @@ from typing import TYPE_CHECKING, Any
 from nbsketch._report.progress import FitState, watching
 from nbsketch._report.validation import keeping_fitted
 
-# Subtasks of a stage, at most.
+# Maximum number of subtasks of a stage.
 _SUBTASKS = 100
 
 try:
     from sklearn import callback as _callback
     from sklearn.callback import _callback_support
-except ImportError:  # of an older version
+except ImportError:  # older version
     _callback = None
     _ending_callbacks: Any = nullcontext
-else:  # the public decorator is one call more between a warning and the user's line
+else:  # the public decorator would add a call between a warning and the user's line
     _ending_callbacks = _callback_support.callback_management_context
 if TYPE_CHECKING or _callback is None:
 
     class CallbackSupportMixin:
-        """Support of scikit-learn's callbacks, which older versions do not have."""
+        """Placeholder for the callback support of newer scikit-learn versions."""
 
 else:
     CallbackSupportMixin = _callback.CallbackSupportMixin
@@ -33,7 +33,7 @@ else:
 
 @contextmanager
 def watched_fit(estimator: Any) -> Iterator[None]:
-    """Watch a fit; if it fails, give the estimator back as it was."""
+    """Watch a fit; if it raises an error, restore the estimator."""
     with _ending_callbacks(estimator):
         is_watched = getattr(estimator, "_skl_callbacks", None)
         tasks = FitTasks(estimator) if is_watched else None
@@ -46,9 +46,9 @@ def watched_fit(estimator: Any) -> Iterator[None]:
 
 
 class FitTasks:
-    """The stages of a fit, and their iterations, as tasks of scikit-learn's callbacks.
+    """The stages of a fit and their iterations as tasks of scikit-learn's callbacks.
 
-    Called with the state of the fit; returns whether a callback asks to stop.
+    Called with the state of the fit; returns whether a callback requests a stop.
     """
 
     def __init__(self, estimator: Any) -> None:
@@ -58,7 +58,7 @@ class FitTasks:
         self._name = ""
 
     def __call__(self, state: FitState) -> bool:
-        """Follow a fit to a state; return whether to stop."""
+        """Update the tasks for a new state of the fit; return whether to stop."""
         if state.stage != self._name:
             self._open(state)
         stop = False
@@ -91,7 +91,7 @@ class FitTasks:
         self._name = ""
 
     def _reached(self, state: FitState) -> int:
-        """Return how many subtasks of the stage are done; one more of unknown many."""
+        """Return the number of completed subtasks; one more each time if unknown."""
         if self._planned is None or not state.total:
             return self._done + 1
         return min(self._planned, state.iteration * self._planned // state.total)

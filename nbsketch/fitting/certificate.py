@@ -1,4 +1,4 @@
-"""Certificates of fitted models: of the model as it predicts, not of its features."""
+"""Certificates of fitted models, for predictions with all rounding errors."""
 
 import warnings
 from collections.abc import Callable
@@ -21,36 +21,36 @@ from nbsketch.solvers._linear.cholesky import raised_cholesky, solve_upper
 from nbsketch.solvers.design import Design
 from nbsketch.solvers.passes import LandmarkDesign
 
-# Share of `tol` below which what the cut costs is bounded without a pass over the rows.
+# If the effect of the cut is below this share of `tol`, it is bounded without a pass.
 _FINE = 0.1
-# Units of rounding, over the root of s, of eigenvalues that are cut off.
+# Rounding units, over the square root of s, below which eigenvalues are cut off.
 _JITTER = 0.25
-# Units in the last place of the largest target to which a fit is exact.
+# Units in the last place of the largest target within which a fit is exact.
 _LAST_UNITS = 2.0
-# Mean error of a value that is rounded, in units of its type.
+# Mean error of a rounded value, in units of its dtype.
 _MEAN_ERROR = 0.2
-# Rows on which predictions are compared with those of the features.
+# Number of samples for comparing predictions with those from the features.
 _MEASURED_ROWS = 200
-# Rows on which the size of kernel values is taken.
+# Number of samples for estimating the size of kernel values.
 _FEW_ROWS = 20
 
 
 @dataclass(frozen=True)
 class FittedCertificate:
-    """What rounding, and directions without features, add to the gap of a solution.
+    """Effects of rounding and of directions without features on the gap.
 
     Attributes
     ----------
     data : SketchedData
-        Rows and sketch.
+        Samples and sketch.
     objective : Objective
-        What has been minimized.
+        The minimized objective.
     tol : float
         Largest gap without a warning.
     is_chosen : bool
-        Whether the fit has chosen the penalty. What rounding adds is no warning then,
-        since it fits targets without noise better than a larger penalty. Neither is a
-        usable gap that is below `tol` relative to the loss of a constant.
+        Whether the fit chose the penalty. Rounding then causes no warning, because the
+        chosen penalty fits noise-free targets better than a larger one. Neither does a
+        usable gap below `tol` relative to the loss of a constant.
     """
 
     data: SketchedData
@@ -61,7 +61,7 @@ class FittedCertificate:
     def of_features(
         self, solution: FeatureSolution, projection: NDArray, design: Design
     ) -> FeatureSolution:
-        """Return a solution in terms of the sketched kernel functions, certified."""
+        """Return a certified solution in terms of the sketched kernel functions."""
         expanded = solution.expanded(projection, design.origin)
         if not self.objective.is_certified or not np.isfinite(solution.gap):
             return expanded
@@ -76,11 +76,11 @@ class FittedCertificate:
     def _lost_to_cut(
         self, solution: FeatureSolution, projection: NDArray, design: Design
     ) -> float:
-        """Return what directions without features would lower the objective by.
+        """Return the decrease of the objective that directions without features allow.
 
-        It is relative: with the dual point a, s a^T K' s a / (2 n^2 alpha) for the part
-        K' of the kernel matrix that has no features. Its eigenvalues are at most its
-        trace.
+        The value is relative: with the dual point a, s a^T K' s a / (2 n^2 alpha) for
+        the part K' of the kernel matrix without features. Its eigenvalues are at most
+        its trace.
         """
         sketch_map = self.data.sketch_map
         dual = self._dual(solution, design.mv(solution.coef) + solution.intercept)
@@ -112,7 +112,7 @@ class FittedCertificate:
     def _dual(
         self, solution: FeatureSolution, fitted: NDArray, rows: Any = slice(None)
     ) -> NDArray:
-        """Return the weighted dual point of rows, (n, d); 0 if it is not in memory.
+        """Return the weighted dual point of samples, (n, d); 0 if X is not in memory.
 
         The multiplier of a gap between two outputs belongs to both.
         """
@@ -128,32 +128,32 @@ class FittedCertificate:
 
     @property
     def _weights(self) -> NDArray:
-        """The weights of the rows."""
+        """The sample weights."""
         weights = self.objective.weights
         return np.ones(len(self.objective.targets)) if weights is None else weights
 
     @property
     def _some(self) -> NDArray:
-        """Rows on which rounding is measured."""
+        """Indices of the samples on which rounding is measured."""
         n = self.data.rows.shape[0]
         return np.arange(0, n, -(-n // _MEASURED_ROWS))
 
     @cached_property
     def _rows(self) -> Any:
-        """These rows, brought here."""
+        """These samples, in memory."""
         return self.data.rows[self._some]
 
     @property
     def _scale(self) -> float:
-        """The size of kernel values that are rounded; 0 for columns as features."""
+        """Size of rounded kernel values; 0 if the features are columns."""
         return 0.0 if self.data.sketch_map.is_columns else values_scale(self.data)
 
     def of_columns(
         self, solution: FeatureSolution, design: LandmarkDesign
     ) -> FeatureSolution:
-        """Return a solution on whitened columns in terms of them, certified.
+        """Return a certified solution in terms of whitened columns.
 
-        The minimum without the nugget is lower by half of what that hides.
+        The minimum without the nugget is lower by half of the nugget's effect.
         """
         coef = design.of_columns(solution.coef)
         expanded = solution._replace(coef=coef, rank=len(coef))
@@ -164,16 +164,17 @@ class FittedCertificate:
         return self._raised(expanded, lost + nugget / solution.objective)
 
     def of_rows(self, solution: FeatureSolution) -> FeatureSolution:
-        """Return a solution on rows, certified as it predicts."""
+        """Return a solution on all samples, certified for its predictions."""
         return self._raised(solution, self._lost(solution))
 
     def _raised(
         self, solution: FeatureSolution, lost: float, cut: float = 0.0
     ) -> FeatureSolution:
-        """Return a solution with what rounding and the cut of a sketch add to its gap.
+        """Return a solution whose gap includes rounding and the cut of the sketch.
 
-        A fit to the last digits of the targets has none. The cut chooses among sketches
-        as the draw does, so that it is no warning unless much is lost.
+        A fit that is exact to the last digits of the targets has no gap. The effect of
+        the cut varies with the sketch as much as the draw does, so only large effects
+        cause a warning.
         """
         objective = self.objective
         least = 0.0
@@ -197,20 +198,20 @@ class FittedCertificate:
         return solution._replace(gap=both, shortfall=text)
 
     def _is_negligible(self, gap: float, objective: float) -> bool:
-        """Return whether a gap is usable, and small for the loss of a constant."""
+        """Return whether a gap is usable, and small relative to a constant's loss."""
         constant = self.objective.constant_loss()
         return gap <= USABLE_GAP and gap * objective <= self.tol * constant
 
     def _together(self, gap: float, added: float) -> float:
-        """Return the sum of gaps, `tol` for two that are below: no warning agrees."""
+        """Return the sum of gaps, or `tol` if both are below it, so that none warns."""
         return float(max(gap, added, min(gap + added, self.tol)))
 
     def _lost(self, solution: FeatureSolution) -> float:
-        """Return what rounding of predictions adds to the objective, relative.
+        """Return the relative increase of the objective by rounding of predictions.
 
-        Errors are those of the sum and of its terms. They are independent: along the
-        residuals they add up to the root of their number, and beside kinks of the loss
-        to their sum.
+        Errors arise in the sum and in its terms. They are independent: along the
+        residuals they grow like the square root of the number of samples, near kinks of
+        the loss like their number.
         """
         if not solution.objective > 0:
             return 0.0
@@ -230,11 +231,11 @@ class FittedCertificate:
     def _lost_to_features(
         self, solution: FeatureSolution, expanded: FeatureSolution, design: Design
     ) -> float:
-        """Return what rounding of the features adds to the gap, relative.
+        """Return the relative increase of the gap by rounding of the features.
 
-        Predictions differ from what has been fitted, and the dual point stays: the sum
-        of the loss, of its conjugate at the dual point and of their product grows, and
-        the features times the dual point are not quite the coefficients.
+        Predictions differ from the fitted values while the dual point is unchanged: the
+        sum of the loss, of its conjugate at the dual point and of their product grows,
+        and the features times the dual point deviate from the coefficients.
         """
         some = self._some
         values = self._values(expanded)
@@ -249,13 +250,13 @@ class FittedCertificate:
         return (abs(float(added.mean())) + square) / solution.objective
 
     def _values(self, solution: FeatureSolution) -> NDArray:
-        """Return predictions of some rows."""
+        """Return predictions at a subset of samples."""
         values = self.data.sketch_map.times(self._rows, solution.coef)
         return values + solution.intercept
 
 
 def values_scale(data: SketchedData) -> float:
-    """Return the mean k(x, x) over some rows; 1 if it is zero."""
+    """Return the mean k(x, x) over a subset of samples; 1 if it is zero."""
     kernel = data.kernel
     if isinstance(kernel, StationaryKernel):
         return 1.0
@@ -265,7 +266,7 @@ def values_scale(data: SketchedData) -> float:
 
 
 def warn_of(solution: FeatureSolution) -> None:
-    """Warn of a solution less accurate than asked for, and of dependent rows."""
+    """Warn of a solution less accurate than requested, and of dependent samples."""
     text = solution.shortfall
     if text and is_stopped():
         name = "callback" if is_asked() else "max_seconds"
@@ -275,7 +276,7 @@ def warn_of(solution: FeatureSolution) -> None:
         )
         if solution.gap > USABLE_GAP and not is_asked():
             text += ". Raise `max_seconds` or `alpha`, or pass a smaller `size`"
-    if text:  # in the line that calls `fit`
+    if text:  # at the line that calls `fit`
         warnings.warn(text, ConvergenceWarning, stacklevel=4)
     if solution.order is not None and solution.order.is_contradicted:
         warnings.warn(dependent_rows(solution.order), stacklevel=4)

@@ -1,9 +1,9 @@
-r"""The choice of penalty and width on a sample of the rows, for fits on all of them.
+r"""Choose penalty and kernel width on a sample of the rows, for fits on all of them.
 
-What carries over from the sample to all rows is :math:`\lambda = n \alpha`, the noise
-variance over the signal variance of a Gaussian process. The search starts from ridge
-regression on a few landmarks, whose leave-one-out errors are in closed form; few
-landmarks ask for a penalty that is at least as strong as that of all rows.
+The sample and all rows share :math:`\lambda = n \alpha`, the ratio of noise variance to
+signal variance of a Gaussian process. The search starts from ridge regression on a few
+landmarks, whose leave-one-out errors are in closed form; few landmarks need a penalty
+at least as strong as that of all rows.
 """
 
 from __future__ import annotations
@@ -33,61 +33,60 @@ from nbsketch.solvers.conjugate import solve_columns, values_dtype
 from nbsketch.solvers.left_out import OrderEffect
 from nbsketch.solvers.solution import Solution, State
 
-# Landmarks of the first choice.
+# Number of landmarks of the first choice.
 _LANDMARKS = 200
-# Rows of the sample that are fitted, and validation rows: at most a third of all.
+# Fitted rows of the sample; validation rows are at most a third of all.
 LARGEST_FIT = 3200
 _VALIDATION = 1600
-# Splits of few rows, so that together they have about as many validation rows.
+# Small samples use several splits, so that they have about as many validation rows.
 _SPLITS = 3
-# Factors of learned length scales, which are tried one after the other while they are
-# better.
+# Factors of learned length scales, tried in this order while they improve the error.
 _SHORTER = (0.7, 0.5)
-# A kernel of smoothness 3/2, stretched by a factor, has small eigenvalues divided by
-# its third power.
+# Stretching a kernel of smoothness 3/2 by a factor divides its small eigenvalues by the
+# third power of the factor.
 _DECAY = 3
-# Lambda is searched on a grid of this ratio, at most so far from where it begins.
+# Ratio of the grid of lambda, and its maximum number of steps from the start.
 _RATIO = 4.0
 _MOST_STEPS = 28
-# After so many steps, others are tried while each has less than this share of the error
-# before, as weaker penalties have for targets without noise.
+# After this many steps, the search continues while each step reduces the error by this
+# factor, as weaker penalties do for noise-free targets.
 _FEW_STEPS = 7
 _FALL = 0.8
-# It begins at no less than this share of k(x, x): few landmarks may need no penalty. It
-# ends at this share of that: weaker penalties are lost in rounding.
+# The search starts at this share of k(x, x) or above, because few landmarks may need no
+# penalty, and ends at this share of it, where penalties are lost in rounding.
 _LEAST_START = 1e-3
 _WEAKEST = 1e-7
 # Accuracy of the fits on the sample, and the rank of their preconditioner; fits with a
-# larger gap do not count.
+# larger gap are ignored.
 _TOL = 2e-3
 _PASSES = 32
 _RANK = 450
 _LARGEST_GAP = 0.05
-# The same for losses other than the square, with the steps of a fit.
+# The same for losses other than the square loss, with the maximum number of steps.
 _DUAL_TOL = 1e-2
 _DUAL_STEPS = 60
-# Up to so many rows blocks of the kernel matrix are copied rather than evaluated.
+# Up to this many rows, blocks of the kernel matrix are copied, not evaluated.
 _STORED_ROWS = 3200
 
 
 class Choice(NamedTuple):
-    """A validation error, and the kernel and lambda = n alpha that it belongs to."""
+    """A validation error, with its kernel and lambda = n alpha."""
 
     error: float
     kernel: Any
     shift: float
-    fitted: NDArray = np.empty(0)  # at the validation rows
-    states: Sequence[State | None] = ()  # of each split, to start from
-    gap: float = 0.0  # the largest relative one of the splits
+    fitted: NDArray = np.empty(0)  # predictions of the validation rows
+    states: Sequence[State | None] = ()  # warm start of each split
+    gap: float = 0.0  # the largest relative gap of the splits
 
 
 def choose_on_sample(
     data: SketchedData, objective: Any, kind: type[SplitSample]
 ) -> tuple[SketchedData, float, OrderEffect | None]:
-    """Choose alpha, and the width of learned length scales, on a sample of a kind.
+    """Choose alpha, and a factor of learned length scales, on a sample of the rows.
 
-    Returns the rows with the kernel of this width, alpha, and whether the order of the
-    rows contradicts it.
+    Return the rows with the chosen kernel, alpha, and the effect of the order of the
+    rows on the choice.
     """
     kernel = data.kernel
     n = data.rows.shape[0]
@@ -109,9 +108,9 @@ def choose_on_sample(
 
 
 def _choose_width(sample: SplitSample, kernel: Any, start: float) -> Choice:
-    """Return the best width and lambda, the search of which begins at `start`.
+    """Return the best width and lambda; the search starts at `start`.
 
-    Learned length scales stay as they are unless shorter ones are clearly better.
+    Learned length scales are unchanged unless shorter ones are clearly better.
     """
     grid = sample.search(kernel, start)
     learned = sample.best(grid)
@@ -123,7 +122,7 @@ def _choose_width(sample: SplitSample, kernel: Any, start: float) -> Choice:
         shorter = sample.near(_scaled(kernel, width), shift)
         if not sample.is_better(shorter, grid):
             break
-        # The lambda that follows from that of longer ones may be far from its own best.
+        # The lambda predicted from longer length scales may be far from the optimum.
         grid = sample.grown(shorter)
     return sample.best(grid)
 
@@ -154,35 +153,35 @@ def _with_kernel(data: SketchedData, kernel: Any) -> SketchedData:
 
 @dataclass(frozen=True)
 class SplitSample:
-    """A sample of the rows, part of it to fit and part to validate.
+    """A sample of the rows, divided into fitted and validation rows.
 
-    With folds, validation rows are from the last one.
+    With folds, validation rows are from the last fold.
     """
 
-    # The first lambdas that are tried, the next weaker ones, and those of the other
-    # widths, in steps of the grid.
+    # Steps of the grid: the first lambdas, the next weaker ones, and those of the other
+    # widths.
     _FIRST: ClassVar[tuple[int, ...]] = (0, -1, -2)
     _WEAKER: ClassVar[tuple[int, ...]] = (-1, -2)
     _NEAR: ClassVar[tuple[int, ...]] = (1, 0, -1)
-    # Rows that are fitted, at most.
+    # Maximum number of fitted rows.
     most_rows = LARGEST_FIT
 
     rows: Any
     objective: Any  # on these rows
-    # Places among the rows: those that are fitted, and those that validate.
+    # Positions of the fitted rows and of the validation rows.
     splits: list[tuple[NDArray, NDArray]]
     rng: np.random.Generator
-    weakest: float = 0.0  # lambda that is tried
-    # What has been solved, from which solutions nearby start.
+    weakest: float = 0.0  # the smallest lambda tried
+    # Solutions so far, used as warm starts.
     solved: list[Choice] = field(default_factory=list)
     # The last kernel and its matrix.
     matrices: list[tuple[Any, Any]] = field(default_factory=list)
 
     @classmethod
     def first(cls, data: SketchedData, objective: Any) -> FeatureSolution:
-        """Return ridge regression on a few landmarks, with the order of the rows.
+        """Return ridge regression on a few landmarks, with the effect of the order.
 
-        The search begins at its penalty.
+        The search starts at its penalty.
         """
         landmarks = data.subsampled(min(_LANDMARKS, data.rows.shape[0]))
         _, design = landmarks.design()
@@ -190,7 +189,7 @@ class SplitSample:
 
     @classmethod
     def draw(cls, data: SketchedData, objective: Any) -> Self:
-        """Draw the rows that are fitted and those that validate, in each split."""
+        """Draw the fitted and the validation rows of each split."""
         index = data.rng.permutation(data.rows.shape[0])
         count = min(_VALIDATION, len(index) // 3)
         n_splits = 1
@@ -210,18 +209,18 @@ class SplitSample:
 
     @cached_property
     def validation(self) -> Any:
-        """The objective on the rows that validate, of all splits."""
+        """The objective on the validation rows of all splits."""
         return self.objective.take(np.concatenate([part for _, part in self.splits]))
 
     def search(self, kernel: Any, shift: float) -> list[Choice]:
-        """Return a grid of lambda that grows from `shift` toward less error."""
+        """Return a grid of lambda, extended from `shift` toward smaller errors."""
         grid = _steps(_snapped(shift), *self._FIRST)
         return self.grown(self.errors(kernel, grid))
 
     def grown(self, choices: list[Choice]) -> list[Choice]:
-        """Return a grid of lambda that has grown toward less error.
+        """Return a grid of lambda extended toward smaller errors.
 
-        Weak penalties that do not converge are left behind.
+        Weak penalties whose fits do not converge are dropped.
         """
         kernel = choices[0].kernel
         while len(choices) < _MOST_STEPS:
@@ -249,13 +248,13 @@ class SplitSample:
         return self.errors(kernel, _steps(_snapped(shift), *self._NEAR))
 
     def best(self, grid: list[Choice]) -> Choice:
-        """Return the minimizer of the parabola through the best of a grid."""
+        """Return the minimizer of the parabola through the best point of a grid."""
         return _interpolated(self.scored(grid))
 
     def variance(self, kernel: Any) -> float:
-        """Return the variance of the features of the kernel, of some of the rows.
+        """Return the variance of the kernel features on a subset of the rows.
 
-        Without an intercept it is their mean square, and where all rows are equal.
+        Without an intercept, or if all rows are equal, it is their mean square.
         """
         some = slice(_LANDMARKS)
         K = kernel(take_rows(kernel, self.rows, some))
@@ -264,13 +263,13 @@ class SplitSample:
         return centered if centered > 0 else square
 
     def scored(self, choices: list[Choice]) -> list[Choice]:
-        """Return choices whose errors are on the same rows, as they are here."""
+        """Return the choices with errors on the same rows (unchanged here)."""
         return choices
 
     def is_better(self, choices: list[Choice], others: list[Choice]) -> bool:
         """Return whether the best of some choices is clearly better than the others.
 
-        Where fits do not converge, it is the one that does.
+        If fits do not converge, the converged one is better.
         """
         scored = self.scored(choices + others)
         grids = scored[: len(choices)], scored[len(choices) :]
@@ -285,7 +284,7 @@ class SplitSample:
         return is_lower(ours, theirs, validation.weights, gap)
 
     def _counted(self, fitted: list[NDArray]) -> NDArray:
-        """Return the validation rows that are outliers under no fit."""
+        """Return the validation rows, without those that are outliers in every fit."""
         least = np.min([np.abs(self.validation.targets - f) for f in fitted], axis=0)
         return counted_rows(self.validation, least)
 
@@ -308,7 +307,7 @@ class SplitSample:
         return choices
 
     def _nearest(self, kernel: Any, shift: float) -> Sequence[State | None]:
-        """Return the states of the solutions of the nearest lambda, if there are."""
+        """Return the states of the solutions of the nearest lambda, if any."""
         solved = [choice for choice in self.solved if choice.kernel is kernel]
         if not solved:
             return [None] * len(self.splits)
@@ -321,7 +320,7 @@ class SplitSample:
         split: tuple[NDArray, NDArray],
         state: State | None,
     ) -> Iterator[tuple[NDArray, Solution]]:
-        """Yield values at rows left out, and the solution, for each lambda."""
+        """Yield the held-out predictions and the solution for each lambda."""
         fitted, left_out = split
         part = self.objective.take(fitted)
         alphas = shifts / len(fitted)
@@ -340,9 +339,9 @@ class SplitSample:
         alphas: NDArray,
         state: State | None,
     ) -> Iterable[Solution]:
-        """Return the solution for each penalty on the rows that are fitted."""
+        """Return the solution on the fitted rows for each penalty."""
         rows = take_rows(kernel, self.rows, fitted)
-        # Rounded values have errors of their own, which would ask for more penalty.
+        # Rounded values would require a larger penalty.
         dtype = values_dtype(rows.shape[0], float(alphas.min()), _TOL)
         return solve_columns(
             SymmetricGram(kernel, rows, dtype=dtype), part.rotated(), alphas,
@@ -353,7 +352,7 @@ class SplitSample:
     def _products(
         self, kernel: Any, left_out: NDArray, fitted: NDArray, coef: NDArray
     ) -> NDArray:
-        """Return values of kernel expansions of fitted rows at rows left out."""
+        """Return the values of kernel expansions on fitted rows at validation rows."""
         rows = take_rows(kernel, self.rows, fitted)
         others = take_rows(kernel, self.rows, left_out, fitted)
         return products(kernel, others, rows, coef)
@@ -362,10 +361,10 @@ class SplitSample:
 def is_lower(
     losses: NDArray, others: NDArray, weights: NDArray | None, gap: float
 ) -> bool:
-    """Return whether a mean loss is clearly lower than another one of the same rows.
+    """Return whether a mean loss is clearly lower than another on the same rows.
 
-    By more than one standard error of the mean of their differences, and by more than
-    fits with a relative gap are accurate.
+    The difference must exceed one standard error of the mean difference, and the
+    accuracy of the fits.
     """
     gains = others - losses
     shares = np.ones(len(gains)) if weights is None else weights
@@ -376,22 +375,22 @@ def is_lower(
 
 
 def take_rows(kernel: Any, rows: Any, index: Any, columns: Any = None) -> Any:
-    """Return some rows; kernel values with some columns, None for the same ones."""
+    """Return a subset of rows; of a kernel matrix also the columns (None: the same)."""
     if not is_pairwise(kernel):
         return rows[index]
     return rows[index][:, index if columns is None else columns]
 
 
 def products(kernel: Any, others: Any, rows: Any, coef: NDArray) -> NDArray:
-    """Return k(others, rows) @ coef, in double precision for rows of any type.
+    """Return k(others, rows) @ coef in double precision for any dtype of the rows.
 
-    Coefficients of weak penalties are large, and their products cancel.
+    Weak penalties have large coefficients, and their products cancel.
     """
     return fold(kernel, others, kernel.take(rows), coef.T).T
 
 
 def gram(kernel: Any, rows: Any, dtype: Any = np.float64) -> SymmetricGram | NDArray:
-    """Return the kernel matrix as an operator, of few rows in memory."""
+    """Return the kernel matrix as an operator, stored if the rows are few."""
     K = SymmetricGram(kernel, rows, dtype=dtype)
     n = K.shape[0]
     stored = n <= _STORED_ROWS and fits(8.0 * n**2, copies=3)
@@ -399,7 +398,7 @@ def gram(kernel: Any, rows: Any, dtype: Any = np.float64) -> SymmetricGram | NDA
 
 
 def listen(*progress: float) -> bool:
-    """Return whether to stop a fit to the sample, as a callback of its solver."""
+    """Return whether to stop the fit to the sample, as a callback of a solver."""
     return report("penalty")
 
 
@@ -409,15 +408,15 @@ def _snapped(shift: float) -> float:
 
 
 def _steps(shift: float, *counts: int) -> NDArray:
-    """Return lambdas that are some steps of the grid away."""
+    """Return lambdas at these steps of the grid."""
     return shift * _RATIO ** np.array(counts, dtype=np.float64)
 
 
 def _interpolated(choices: list[Choice]) -> Choice:
-    """Return the minimum of a parabola in log lambda through the best of a grid.
+    """Return the minimizer in log lambda of a parabola through the best grid point.
 
-    The grid is even in log lambda. At an end, and beside a lambda that has not
-    converged, it is the best itself.
+    The grid is even in log lambda. At an end, and next to a lambda without convergence,
+    return the best grid point.
     """
     i = choices.index(min(choices, key=_order))
     errors = [choice.error for choice in choices[max(0, i - 1) : i + 2]]
@@ -430,10 +429,10 @@ def _interpolated(choices: list[Choice]) -> Choice:
 
 
 class DualSample(SplitSample):
-    """A sample of the rows on which penalty and width are chosen."""
+    """Sample for losses other than the square loss, whose fits use the dual."""
 
-    # The weaker the penalty, the longer a solution takes: one at a time. The lambda of
-    # another width follows from that of the first.
+    # Weaker penalties take longer, so one is tried at a time. The lambda of another
+    # width is predicted from that of the first.
     _FIRST: ClassVar[tuple[int, ...]] = (1, 0)
     _WEAKER: ClassVar[tuple[int, ...]] = (-1,)
     _NEAR: ClassVar[tuple[int, ...]] = (0,)
@@ -441,7 +440,7 @@ class DualSample(SplitSample):
 
     @classmethod
     def first(cls, data: SketchedData, objective: Any) -> FeatureSolution:
-        """Return ridge regression on a few landmarks, its penalty that of the loss."""
+        """Return ridge regression on a few landmarks, with its penalty for the loss."""
         Y = without_tails(objective)
         weights = objective.weights
         args = Y, weights, objective.fit_intercept, SquareLoss(), np.eye(Y.shape[1])
@@ -451,7 +450,7 @@ class DualSample(SplitSample):
 
     @classmethod
     def draw(cls, data: SketchedData, objective: Any) -> Self:
-        """Draw the rows that are fitted and those that validate, in each split."""
+        """Draw the fitted and the validation rows of each split."""
         return super().draw(data, objective.cheaper())
 
     def _solutions(
@@ -462,7 +461,7 @@ class DualSample(SplitSample):
         alphas: NDArray,
         state: State | None,
     ) -> Iterable[Solution]:
-        """Return the solution for each penalty on the rows that are fitted."""
+        """Return the solution on the fitted rows for each penalty."""
         K = self._matrix(kernel)
         K = K[np.ix_(fitted, fitted)] if isinstance(K, np.ndarray) else K.take(fitted)
         return part.dual_path(
@@ -473,23 +472,23 @@ class DualSample(SplitSample):
     def _products(
         self, kernel: Any, left_out: NDArray, fitted: NDArray, coef: NDArray
     ) -> NDArray:
-        """Return values of kernel expansions of fitted rows at rows left out."""
+        """Return the values of kernel expansions on fitted rows at validation rows."""
         K = self._matrix(kernel)
         if isinstance(K, np.ndarray):
             return K[np.ix_(left_out, fitted)] @ coef
         return super()._products(kernel, left_out, fitted, coef)
 
     def _matrix(self, kernel: Any) -> SymmetricGram | NDArray:
-        """Return the kernel matrix of all rows, which serves all splits and penalties.
+        """Return the kernel matrix of all rows, for all splits and penalties.
 
-        It is kept until another kernel is asked for.
+        It is kept until another kernel is requested.
         """
         if not (self.matrices and self.matrices[0][0] is kernel):
             self.matrices[:] = [(kernel, gram(kernel, self.rows))]
         return self.matrices[0][1]
 
     def scored(self, choices: list[Choice]) -> list[Choice]:
-        """Return choices with errors on the rows that are outliers under none."""
+        """Return the choices with errors on the rows that are outliers in no fit."""
         finite = [choice for choice in choices if np.isfinite(choice.error)]
         if not finite:
             return choices

@@ -1,16 +1,16 @@
-r"""Stochastic gradients on features: their settings, and which iterate is kept.
+r"""Stochastic gradients on features: settings, preconditioning and early stopping.
 
-Features in which stochastic gradients converge at one rate in all directions.
+Preconditioned features have the same convergence rate in all directions.
 
-With C the covariance of z over some rows, :math:`C = V \Lambda V^T`, their mean
-:math:`\mu` and a damping :math:`\lambda > 0` the features are
+With C the covariance of z on a subset of the rows, :math:`C = V \Lambda V^T`, their
+mean :math:`\mu` and a damping :math:`\lambda > 0`, the features are
 
 .. math:: \tilde z = (\Lambda + \lambda)^{-1/2} V^T (z - \mu) .
 
 Without an intercept they are not centered, and C is the mean of :math:`z z^T`. For
-:math:`\lambda = \alpha` and the square loss the Hessian of the penalized objective is
-then the identity. The penalty weighs coefficient k by
-:math:`1 / (\Lambda_k + \lambda)`.
+:math:`\lambda = \alpha` and the square loss, the Hessian of the penalized objective is
+the identity. Coefficient k has the weight :math:`1 / (\Lambda_k + \lambda)` in the
+penalty.
 """
 
 from __future__ import annotations
@@ -44,22 +44,22 @@ from nbsketch.solvers.sgm import (
 )
 from nbsketch.solvers.stochastic import DIVERGED, check_steps
 
-# Rows for each feature in the estimate of C.
+# Number of rows per feature for estimating C.
 _ROWS_PER_FEATURE = 10
-# Share of the rows whose squared norm sets the step; larger ones take shorter steps.
-# The largest norm of all would slow down every step by a factor of 5 to 50.
+# Quantile of the squared norms that determines the step; larger rows take shorter
+# steps. The largest norm would slow down every step by a factor of 5 to 50.
 _TYPICAL = 0.999
 _STEP = 1.0  # default step
 _BATCH_SIZE = 1  # default number of rows per step
 _N_EPOCHS = 20  # default number of passes over the rows
-# Rows on which it is taken, at most.
+# Maximum number of rows for this quantile.
 _FEW_ROWS = 2000
-# Rows of a call of a stream whose mean loss tells that the steps diverge.
+# Number of rows of a stream whose mean loss is checked for divergence.
 _LEAST_CHECKED = 30
-# Deviations below this share of the mean are what rounding leaves of a constant.
+# Standard deviations below this share of the mean are rounding of a constant.
 _CONSTANT = 1e-12
-# Iterates evaluated in early stopping: this many for each doubling of the steps, back
-# to a thousandth of them.
+# Number of iterates evaluated in early stopping for each doubling of the steps, back to
+# a thousandth of them.
 _PER_DOUBLING = 4
 _DOUBLINGS = 10
 
@@ -67,17 +67,16 @@ _DOUBLINGS = 10
 def precondition(
     data: SketchedData, damping: float, objective: Any
 ) -> tuple[NDArray, NDArray, NDArray]:
-    """Estimate preconditioned features on some of the training rows.
+    """Estimate preconditioned features on a subset of the training rows.
 
     Returns
     -------
     projection : ndarray of shape (s, r)
         The features are :math:`P^T S k_x` minus the center.
     center : ndarray of shape (r,)
-        Mean of those features; zero without an intercept, which centering separates
-        from them.
+        Mean of those features; zero without an intercept.
     penalty_weights : ndarray of shape (r,)
-        Weights of their coefficients in the penalty.
+        Weights of the coefficients in the penalty.
     """
     sketch_map = data.sketch_map
     X = data.rows
@@ -105,7 +104,7 @@ def _moments(
     squares = np.zeros((rank, rank))
     for start, stop, Z in features.blocks():
         part = shares[start:stop]
-        if start == 0 and centered:  # near the mean, so that nothing cancels
+        if start == 0 and centered:  # near the mean, to avoid cancellation
             origin = part @ Z / part.sum()
         deviations = Z - origin
         mean += part @ deviations * centered
@@ -114,7 +113,7 @@ def _moments(
 
 
 class _Centered(Design):
-    """Features minus a center, rounded to a type."""
+    """Features minus a center, rounded to a dtype."""
 
     def __init__(self, features: Design, center: NDArray, dtype: Any) -> None:
         self.shape = features.shape
@@ -141,24 +140,24 @@ def centered_features(
 
 @stored
 class Preconditioning:
-    """What a stream keeps of its preconditioned features, and their step."""
+    """Preconditioned features of a stream, and their step."""
 
     penalty_weights: Annotated[NDArray, array("r", positive=True)]
     center: Annotated[NDArray, array("r")]
     step: Annotated[float, positive]
 
     def intercept(self, coef: NDArray, intercept: NDArray) -> NDArray:
-        """Return the intercept for features that are not centered."""
+        """Return the intercept for uncentered features."""
         return intercept - self.center @ coef
 
 
 def standardized(
     Z: NDArray, is_free: bool, is_scaled: bool
 ) -> tuple[NDArray, NDArray] | None:
-    """Return the scales and, in their units, the means of features; None: as they are.
+    """Return scales and means (in their units) of features; None: use them unchanged.
 
-    Features whose mean hides their variance are centered if the intercept is free.
-    Columns in units of their own are scaled as well.
+    Features are centered if their mean exceeds their variation and there is an
+    intercept. Columns of X as features are also scaled.
     """
     some = Z[:: 1 + len(Z) // _FEW_ROWS]
     mean = some.mean(axis=0, dtype=np.float64) * is_free
@@ -173,7 +172,7 @@ def standardized(
 
 
 class FeatureSample(NamedTuple):
-    """Features of some rows, and the objective on them."""
+    """Features of a subset of rows, and the objective on them."""
 
     Z: NDArray
     objective: ScalarObjective | RadialObjective
@@ -192,8 +191,8 @@ class FeatureSample(NamedTuple):
     def limit(self, is_stream: bool = False) -> float:
         """Return the loss above which steps have diverged.
 
-        A stream may bring rows that are alike, and no intercept no constant: the loss
-        of zero is a limit as well.
+        The loss of zero is also a limit, because rows of a stream may be similar and a
+        model without intercept fits no constant.
         """
         some = self._some()
         reference = some.objective.constant_loss()
@@ -203,14 +202,14 @@ class FeatureSample(NamedTuple):
         return DIVERGED * reference
 
     def check(self, iterate: Iterate, limit: float) -> Iterate:
-        """Return an iterate unless its steps have diverged."""
+        """Return an iterate; raise an error if its steps have diverged."""
         with np.errstate(over="ignore", invalid="ignore"):
             loss = self._some().mean_loss(iterate)
         check_steps(loss, limit, "step", f" before step {iterate.n_steps}")
         return iterate
 
     def _some(self) -> FeatureSample:
-        """Return some of the rows, evenly spaced."""
+        """Return a subset of the rows, evenly spaced."""
         return self._take(np.arange(0, len(self.Z), 1 + len(self.Z) // _FEW_ROWS))
 
     def validation(self, Z: NDArray, targets: NDArray) -> FeatureSample:
@@ -220,9 +219,9 @@ class FeatureSample(NamedTuple):
     def split(
         self, count: int, rng: np.random.Generator
     ) -> tuple[FeatureSample, FeatureSample]:
-        """Return the rows to fit and those to hold out.
+        """Return the rows to fit and the held-out rows.
 
-        The latter are those of the last fold, or else random ones.
+        The held-out rows are the last fold, or random rows.
         """
         n = len(self.Z)
         if self.objective.folds is not None:
@@ -238,7 +237,7 @@ class FeatureSample(NamedTuple):
 
 @dataclass(frozen=True)
 class DescentSettings:
-    """Settings of stochastic gradients: parameters of the estimator, by its names."""
+    """Settings of stochastic gradients, with the estimator's parameter names."""
 
     step: Any
     batch_size: Any
@@ -248,10 +247,10 @@ class DescentSettings:
     capacity: float
     alpha: float | None
     average: bool
-    n_steps: int = 0  # once resolved
+    n_steps: int = 0  # after `resolve`
     free_step: bool = False  # whether the step is a default
-    # Preconditioned features, and the squared norm that sets the length of their steps;
-    # None: features are used unchanged.
+    # Preconditioned features, and the squared norm that determines their step; None:
+    # features are used unchanged.
     preconditioning: Preconditioning | None = None
     square_norm: float | None = None
 
@@ -261,7 +260,7 @@ class DescentSettings:
         validation.check_choice("average", self.average, [False, True])
 
     def resolve(self, n: int) -> DescentSettings:
-        """Return the settings with defaults for n rows, or those of a regime."""
+        """Return the settings with defaults for n rows, or of a regime."""
         if self.regime is not None:
             return self._by_regime(n)
         step = _STEP if self.step is None else self.step
@@ -294,8 +293,8 @@ class DescentSettings:
     ) -> tuple[NDArray | None, DescentSettings]:
         """Return the projection to preconditioned features, or None, and the settings.
 
-        The penalty is set: the given one, or that learned with the length scales. A
-        default step is put in units of the targets where it depends on them.
+        The penalty is set: the given one, or the one learned with the length scales. A
+        default step is scaled to the units of the targets if it depends on them.
         """
         alpha = self.alpha
         ratio = objective.slope_ratio()
@@ -313,9 +312,9 @@ class DescentSettings:
     def standardized(
         self, projection: NDArray, Z: NDArray, data: SketchedData, objective: Any
     ) -> tuple[NDArray, DescentSettings]:
-        """Return the projection to features without a preconditioner, and settings.
+        """Return the projection to features without preconditioning, and the settings.
 
-        They are standardized if their means or their units would hide what varies.
+        Features are standardized if their means or units would hide their variation.
         """
         is_scaled = data.sketch_map.is_columns and self.free_step
         found = standardized(Z, objective.fit_intercept, is_scaled)
@@ -326,13 +325,13 @@ class DescentSettings:
         return projection * scales, replace(self, preconditioning=by)
 
     def centered(self, Z: NDArray) -> NDArray:
-        """Return features of other rows as those of the training rows are."""
+        """Return features of other rows, centered like those of the training rows."""
         return Z if self.preconditioning is None else Z - self.preconditioning.center
 
     def continued(
         self, preconditioning: Preconditioning, square_norm: float | None
     ) -> DescentSettings:
-        """Return the settings for more rows; a step that is given replaces the old."""
+        """Return the settings for more rows; a given step replaces the old one."""
         step = preconditioning.step if self.free_step else self.step
         return replace(
             self,
@@ -347,11 +346,11 @@ class DescentSettings:
         validation: FeatureSample | None,
         rng: np.random.Generator,
     ) -> tuple[Iterate, dict[str, NDArray] | None]:
-        """Return the iterate of least validation loss, and the path of losses.
+        """Return the iterate with the lowest validation loss, and the path of losses.
 
-        Without validation rows it is the last one. Otherwise the search stops once
-        twice as many steps as the best iterate took, and a pass over the data, have not
-        found a better one.
+        Without validation rows, return the last iterate. Otherwise the search stops
+        after twice the steps of the best iterate plus one pass over the data without
+        improvement.
         """
         every = validation is not None or is_watched()
         ahead = self._iterates(sample, rng, every)
@@ -381,13 +380,13 @@ class DescentSettings:
     ) -> tuple[NDArray, NDArray, StreamState]:
         """Pass once over the rows; return coefficients, intercept and state.
 
-        A mean loss above the limit is an error.
+        Raise an error if the mean loss is above the limit.
         """
         Y, loss = _targets(sample)
         options = self._options(sample, rng)
         coef, intercept, after = stream_sgm(sample.design, Y, loss, state, **options)
         found = Iterate(after.n_steps, *_columns(coef, intercept, sample))
-        # A single row far from those before may have a large loss.
+        # A single row far from the previous ones may have a large loss.
         sample.check(found, limit * max(1.0, _LEAST_CHECKED / len(sample.Z)))
         return found.coef, found.intercept, after
 
@@ -443,9 +442,9 @@ class Descended(NamedTuple):
 
     iterate: Iterate
     path: dict[str, NDArray] | None  # of validation losses
-    sample: FeatureSample  # the rows that were used
+    sample: FeatureSample  # the fitted rows
     projection: NDArray
-    descent: DescentSettings  # with its penalty and its step
+    descent: DescentSettings  # with penalty and step
 
 
 def descend(
@@ -455,7 +454,7 @@ def descend(
     n_held_out: int,
     validation: tuple[Any, NDArray] | None,
 ) -> Descended:
-    """Minimize by stochastic gradients; return the iterate of least validation loss."""
+    """Minimize by stochastic gradients; return the best iterate on validation rows."""
     projection, descent = descent.preconditioned(data, objective)
     with one_thread():
         if projection is None:
@@ -466,8 +465,9 @@ def descend(
         if by is not None:
             Z = centered_features(data.sketch_map, data.rows, projection, by.center)
         if by is not None and descent.free_step:
-            # Rows of tiny weight are hardly ever drawn, but long to a preconditioner
-            # that does not count them: they must not shorten the steps of the others.
+            # Rows of tiny weight are hardly ever drawn, but are long in preconditioned
+            # features, which ignore them: they must not shorten the steps of other
+            # rows.
             w = objective.weights
             options: Any = {} if w is None else {"method": "inverted_cdf", "weights": w}
             square = float(np.quantile(squared_norms(Z), _TYPICAL, **options))

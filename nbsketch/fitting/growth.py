@@ -1,9 +1,9 @@
-"""Growth of a sketch until a larger one is not worth its cost: ``size="auto"``.
+"""Growth of a sketch while it improves the model: ``size="auto"`` and time limits.
 
-The machine by default and for a limited time: all rows if passes over them fit, else a
-sketch.
+Default method with and without a time limit: all rows if passes over them fit the
+limit, else a sketch.
 
-What fits is measured on this machine: the model then depends on it.
+Times are measured, so with a time limit the model depends on the computer.
 """
 
 import time
@@ -32,48 +32,48 @@ from nbsketch.rows.transform import KEEP_BYTES
 from nbsketch.sketches import Sketch
 from nbsketch.solvers.design import Design
 
-# Rows whose kernel values are evaluated to measure the time of a pair, and how often.
+# Number of rows to measure the time of a kernel value, and number of repetitions.
 _PROBE = 1000
 _REPEATS = 3
-# Time of a solution, in evaluations of all pairs: with values that are kept, and not.
+# Time of a solution, in evaluations of all pairs, with and without stored values.
 _KEPT = 12.0
 _ANEW = 22.0
-# Time of the choice of penalty and width, in evaluations of the pairs of its sample.
+# Time to choose penalty and width, in evaluations of the pairs of the sample.
 _CHOICES = 150.0
-# The first size, its least value, the largest, and bytes that kernel values may take.
+# The first size, its minimum, the maximum, and maximum bytes of kernel values.
 _START = 100
 _LEAST = 10
 _LARGEST = 3200
 _BYTES = 1e9
-# Time of the first step, in evaluations of its kernel values; its share of the time.
+# Time of the first step, in evaluations of its kernel values; its share of the limit.
 _STEP = 5.0
 _FIRST_SHARE = 0.5
 # Share of the time for growth; the solution takes less than the last step.
 _SHARE = 0.7
-# Time of twice the size, at most, and the least relative growth that is worth a step.
+# Maximum factor of time for a doubling, and the minimum relative growth of a step.
 _DOUBLE = 4.0
 _WORTH = 0.2
-# Rows whose closed form takes no time, so that a limit does not change it.
+# Closed forms of fewer rows are so fast that a limit does not change them.
 _FEW_ROWS = 500
 # Rows of a product that measures the time of a multiplication.
 _PRODUCT = 400
-# Multiplications of a closed form on s features of n rows, over s^2 (n + s), and of a
+# Multiplications of a closed form with s features of n rows, over s^2 (n + s), and of a
 # solution by Cholesky factors, over n^3 (n up to 10,000, s up to 1500, one thread).
 _CLOSED = 7.0
 _FACTORS = 1.3
-# Shortest time of a step that is told from none.
+# Shortest time of a step that can be measured.
 _TICK = 1e-9
 
 
 class _Step(NamedTuple):
     sketch: Sketch
     sketch_map: SketchMap
-    # S k(X, X)^T, (s, n); None for rows of a Dask array and beyond the memory limit
+    # S k(X, X)^T, (s, n); None for Dask arrays and above the memory limit
     product: NDArray | None
 
     @classmethod
     def of(cls, sketch: Sketch, kernel: Kernel, X: Any) -> Self:
-        """Return the first step, or one that reuses nothing."""
+        """Return the first step, or a step that reuses nothing."""
         sketch_map = SketchMap.of(kernel, X, sketch)
         is_kept = _is_kept(sketch, X) and not isinstance(X, PartitionedRows)
         return cls(sketch, sketch_map, sketch_map(X) if is_kept else None)
@@ -96,9 +96,9 @@ def _is_kept(sketch: Sketch, X: Any) -> bool:
 def grow(
     rule: AutoSize, data: SketchedData, score: Callable[[Design], float]
 ) -> tuple[SketchedData, int]:
-    """Double the sketch by a rule; return the one of least loss, and its place.
+    """Double the sketch by a rule; return the one with the lowest loss, and its index.
 
-    `score` returns the held-out loss of given features.
+    `score` returns the held-out loss for given features.
     """
     began = time.perf_counter()
     X = data.rows
@@ -123,9 +123,9 @@ def grow(
 
 
 def _larger(step: _Step, rows: int, X: Any) -> _Step:
-    """Return the larger sketch and its product, computed for the new rows only.
+    """Return the larger sketch and its product, computed only for the new rows.
 
-    A sketch whose rows depend on its size is drawn anew.
+    Sketches whose rows depend on their size are redrawn.
     """
     sketch = step.sketch
     kernel = step.sketch_map.kernel
@@ -146,10 +146,10 @@ def _larger(step: _Step, rows: int, X: Any) -> _Step:
 
 
 def default_size(problem: Problem) -> int:
-    """Return n for the exact machine, or the default size of a sketch.
+    """Return n for the exact method, or the default size of a sketch.
 
-    Rows of Dask arrays are not searched for a size: where there is no time for the
-    features of all outputs, the size is halved until there is.
+    For Dask arrays there is no search for a size: if the time does not suffice for the
+    features of all outputs, the size is halved until it does.
     """
     size = _usual_size(problem)
     n, outputs = problem.objective.targets.shape
@@ -161,7 +161,7 @@ def default_size(problem: Problem) -> int:
 
 
 def _usual_size(problem: Problem) -> int:
-    """Return the default size without a limit of time."""
+    """Return the default size without a time limit."""
     n, q = problem.rows.shape
     outputs = problem.objective.targets.shape[1]
     kind = problem.objective.loss_kind
@@ -177,10 +177,10 @@ def _usual_size(problem: Problem) -> int:
 
 
 def may_be_exact(problem: Problem) -> bool:
-    """Return whether nothing but time speaks against the exact machine.
+    """Return whether the exact method is possible, apart from its time.
 
-    It is for stationary kernels of dense rows: others have low rank or slow values.
-    With folds there is a sketch, whose penalty all of them choose.
+    It is possible for stationary kernels of dense rows: other kernels have low rank or
+    slow evaluation. With folds a sketch is used, because all folds choose the penalty.
     """
     plan = problem.plan
     objective = problem.objective
@@ -210,9 +210,9 @@ def is_large_sketch(problem: Problem, data: SketchedData) -> bool:
 
 
 def is_limited(problem: Problem) -> bool:
-    """Return whether the time that is left chooses the machine.
+    """Return whether the remaining time determines the method.
 
-    Few rows have their default, and rows of Dask arrays, which are not searched twice.
+    Small data have their default; Dask arrays are not searched twice.
     """
     plan = problem.plan
     n = problem.rows.shape[0]
@@ -224,7 +224,7 @@ def is_limited(problem: Problem) -> bool:
 
 
 def has_time(problem: Problem, data: SketchedData) -> bool:
-    """Return whether there is time for the exact machine and the choice before it."""
+    """Return whether the time suffices for the exact method, including its choices."""
     if not (may_be_exact(problem) and problem.objective.loss_kind == "square"):
         return False
     n = problem.rows.shape[0]
@@ -236,13 +236,13 @@ def has_time(problem: Problem, data: SketchedData) -> bool:
 
 
 def has_seconds(expected: Callable[..., float], *shape: int) -> bool:
-    """Return whether there is time for what is expected to take so long."""
+    """Return whether the expected time is available."""
     left = seconds_left()
     return not np.isfinite(left) or expected(*shape) <= left
 
 
 def exact_seconds(data: SketchedData, n_outputs: int) -> tuple[float, float]:
-    """Return about how long the exact machine takes: its choice and its solution."""
+    """Return the approximate time of the exact method: choices and solution."""
     n = data.rows.shape[0]
     pair = _seconds_per_pair(data, n_outputs)
     solution = (_KEPT if kept_pairs(n) else _ANEW) * n**2
@@ -250,12 +250,12 @@ def exact_seconds(data: SketchedData, n_outputs: int) -> tuple[float, float]:
 
 
 def closed_seconds(n: int, size: int) -> float:
-    """Return about how long a closed form on the features of a sketch takes."""
+    """Return the approximate time of a closed form on the features of a sketch."""
     return _CLOSED * size**2 * (n + size) * _seconds_per_multiplication()
 
 
 def dense_seconds(n: int) -> float:
-    """Return about how long Cholesky factors of the Gram matrix of all rows take."""
+    """Return the approximate time of Cholesky factors of the full Gram matrix."""
     return _FACTORS * n**3 * _seconds_per_multiplication()
 
 
@@ -270,11 +270,11 @@ def _seconds_per_multiplication() -> float:
 
 
 def _seconds_per_pair(data: SketchedData, n_outputs: int) -> float:
-    """Return the time of an ordered pair of rows, evaluated and multiplied."""
+    """Return the time of one kernel value: evaluated and multiplied."""
     rows = data.rows[:_PROBE]
     K = SymmetricGram(data.kernel, rows, memory=0)
     columns = rows[:, :1].repeat(n_outputs, axis=1)
-    K @ columns  # loads the compiled code
+    K @ columns  # compiles or loads the code
     began = time.perf_counter()
     for _ in range(_REPEATS):
         K @ columns
@@ -283,7 +283,7 @@ def _seconds_per_pair(data: SketchedData, n_outputs: int) -> float:
 
 
 def first_sketch(data: SketchedData, seconds: float) -> SketchedData:
-    """Return the rows with the small sketch that grows while there is time."""
+    """Return the rows with the small sketch from which growth starts."""
     size = data.rows.shape[0]
     if size > _START:
         per_size = _STEP * _seconds_per_landmark(data)
@@ -294,7 +294,7 @@ def first_sketch(data: SketchedData, seconds: float) -> SketchedData:
 def _seconds_per_landmark(data: SketchedData) -> float:
     """Return the time of the kernel values of all rows with one landmark."""
     sketch_map = data.subsampled(_LEAST).sketch_map
-    sketch_map(data.rows)  # loads the compiled code
+    sketch_map(data.rows)  # compiles or loads the code
     began = time.perf_counter()
     sketch_map(data.rows)
     return max(time.perf_counter() - began, _TICK) / _LEAST
@@ -302,14 +302,14 @@ def _seconds_per_landmark(data: SketchedData) -> float:
 
 @dataclass(frozen=True)
 class LimitedSize(AutoSize):
-    """Rule by which a sketch doubles, and takes a smaller last step to use the time."""
+    """Rule that doubles a sketch, with a smaller last step to use the time limit."""
 
     def _affordable_rows(self, size: int, path: dict[str, list]) -> int:
-        """Return the number of rows, at most those of a doubling, for which time is.
+        """Return the number of rows to add, at most a doubling, within the time.
 
-        The time of a doubling is a multiple of that of the last one: the mean of four
-        and what the last two suggest (one, if there is only one), because overheads
-        make small sizes cheaper.
+        The time of a doubling is a multiple of the time of the last one: the mean of
+        four and the ratio of the last two (one, if there is only one), because
+        overheads make small sizes cheaper.
         """
         steps = np.maximum(np.diff([0.0, *path["seconds"]]), _TICK)
         left = float(self.seconds or np.inf) - path["seconds"][-1]
@@ -326,7 +326,7 @@ class LimitedSize(AutoSize):
 
 
 def growth(n: int, seconds: float) -> LimitedSize:
-    """Return the rule by which a sketch of n rows grows, with time for the solution."""
+    """Return the growth rule for n rows, which reserves time for the solution."""
     largest = max(_START, min(_LARGEST, int(_BYTES / (8 * n))))
     limit = max(_SHARE * seconds, 1e-9)
     return LimitedSize(start=_START, max_size=largest, seconds=limit, tol=0.0)

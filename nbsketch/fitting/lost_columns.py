@@ -1,4 +1,4 @@
-"""Columns that a kernel matrix loses to rounding, beside columns of a larger scale."""
+"""Detect columns lost to rounding in a kernel matrix, next to larger columns."""
 
 import warnings
 from typing import Any
@@ -18,22 +18,22 @@ from nbsketch.kernels import (
     varying_features,
 )
 
-# Most rows, evenly spaced, and most columns whose kernel matrix is looked at.
+# Maximum number of rows (evenly spaced) and columns of the checked kernel matrix.
 _ROWS = 256
 _MOST_COLUMNS = 1000
-# A column is small if it deviates by less than this share of the largest magnitude, and
+# A column is small if its deviation is below this share of the largest magnitude, and
 # lost if more than this share of its variance is in no eigenvector.
 _SHARE = 0.1
-# Eigenvalues up to this share of the largest are cut on other rows, or by penalties.
+# Eigenvalues below this share of the largest are cut on other rows, or by penalties.
 _CUT = 1e3 * RANK_TOL
-# Kernels of columns of one unit, or of none.
+# Kernels whose columns have one unit, or none.
 _UNITLESS = PrecomputedKernel, SobolevKernel, TanimotoKernel
 
 
 def warn_of_lost_columns(model: Any, rows: Any) -> None:
-    """Warn of columns of its training rows that the kernel of a model has lost.
+    """Warn if the kernel of a model has lost columns of the training data.
 
-    Rows that are transformed have columns of one scale, or of a scale that was learned.
+    Transformed data have columns of one scale, or learned scales.
     """
     is_table = getattr(rows, "ndim", 0) == 2 and rows.shape[1] <= _MOST_COLUMNS
     is_raw = model.scaler_ is None and model.length_scales_ is None
@@ -43,17 +43,17 @@ def warn_of_lost_columns(model: Any, rows: Any) -> None:
     if lost.size:
         columns = listed("column", lost, getattr(model, "feature_names_in_", None))
         warnings.warn(
-            f"the kernel has hardly a part of {columns} of `X`: "
-            "beside columns of a larger scale it is near rounding, and dropped. "
+            f"the kernel hardly depends on {columns} of `X`: next to columns "
+            "of a larger scale they are near rounding and dropped. "
             'Standardize the columns, with preprocessing="standard" or StandardScaler',
             stacklevel=2,
         )
 
 
 def lost_columns(kernel: Kernel, rows: Any) -> NDArray:
-    """Return the columns of which a kernel matrix has no linear function.
+    """Return the columns that no eigenvector of a kernel matrix represents.
 
-    They deviate less than others, and are no function of its leading eigenvectors.
+    They deviate less than others and are not functions of its leading eigenvectors.
 
     Examples
     --------

@@ -1,11 +1,11 @@
-"""The steps of a fit, and the methods, each of which chooses a penalty and solves.
+"""The steps of a fit, and the methods, which choose a penalty and solve.
 
 =================  ====================================================================
-`sketch_rows`      prepared rows (length scales learned), sketched
+`sketch_rows`      transformed rows (length scales learned), sketched
 `select_method`    the method: the only place that decides; `summary` reads its choice
-`sketched_method`  both, and around them the growth of a sketch and the limit of time
-`chosen_method`    the same with its penalty: what `fit` solves
-`choose_alpha`     of a method: the penalty, and the width where they go together
+`sketched_method`  both, including growth of a sketch and the time limit
+`chosen_method`    the same with its penalty: the problem that `fit` solves
+`choose_alpha`     of a method: the penalty, and the width if chosen jointly
 `solve`, `path`    of a method: the solution for this penalty, or for several
 `fold_errors`      errors of a path of penalties in each fold of a cross-validation
 =================  ====================================================================
@@ -13,14 +13,14 @@
 The methods:
 
 ===============  ======================================================================
-`ClosedForm`     one decomposition of the features serves all penalties
+`ClosedForm`     one decomposition of the features for all penalties
 `Cholesky`       least squares on the Gram matrix of few rows, for a given penalty
 `AllRows`        least squares on the Gram matrix of all rows: Cholesky, or passes
 `Nystrom`        least squares on a large sketch, by passes
 `Newton`         certified Newton steps on the features
 `Passes`         the same losses on a large sketch, by passes
 `Dual`           the same losses on all rows, by Newton steps on the dual
-`Stochastic`     Adam or stochastic subgradient steps on the features, as asked for
+`Stochastic`     Adam or stochastic subgradient steps on the features, if requested
 ===============  ======================================================================
 """
 
@@ -87,41 +87,41 @@ from nbsketch.solvers.left_out import Fold, OrderEffect
 from nbsketch.solvers.passes import LandmarkDesign
 from nbsketch.solvers.solution import Solution
 
-# Share of its time that suffices for a usable solution of the exact machine.
+# Share of its time that suffices for a usable solution of the exact method.
 _MOST_OF_IT = 0.8
-# Where conjugate gradients fail, up to so many rows there still is a factorization.
+# If conjugate gradients do not converge, use a Cholesky factor up to this many rows.
 _MOST_DENSE_ROWS = 10_000
-# A penalty that was chosen on a sample and does not converge on all rows, in so many
-# passes or to so small a gap, is multiplied by this, at most so many times.
+# If a penalty chosen on a sample does not converge on all rows within this many passes
+# or to this gap, it is multiplied by this factor, at most this many times.
 _MOST_PASSES = 200
 _LARGEST_GAP = 0.1
 _STRONGER = 4.0
 _TRIALS = 8
-# Least squares by passes: relative gap at which the test error is within 0.1 % of its
-# limit. On the dual: gap at which test losses no longer change, for more rows than have
-# features. No smaller `tol` is used, which `summary` says.
+# Least squares by passes: relative gap with a test error within 0.1 % of its limit.
+# Dual: gap at which test losses no longer change, above the number of rows that have
+# features. `tol` is raised to these values, and `summary` reports it.
 _PASSES_TOL = {"square": 1e-3, "smooth": 1e-3, "kinked": 5e-2}
 _DUAL_TOL = 1e-4
-# On the dual: up to so many rows the features of all of them are as fast; up to so many
-# they are affordable, where the dual does not converge.
+# Dual: up to this many rows, using the features of all rows is as fast; up to this many
+# it is affordable if the dual does not converge.
 _LEAST_ROWS = 500
 _FEATURE_ROWS = 2000
-# Up to so much n s^2 a sketch that passes do not certify is solved in closed form.
+# If passes do not certify a sketch, use the closed form up to this n s^2.
 _CLOSED_FORM_WORK = 1e11
-# Up to so many rows kernel values are float64, which takes less than their rounding.
+# Up to this many rows kernel values are float64, which is cheap and more accurate.
 _DOUBLE_ROWS = 8000
 
 
 def sketched_method(problem: Problem) -> Method:
     """Return the method of a fit on sketched rows.
 
-    The sketch grows if its size is to be chosen, by a rule or by the time that is left.
+    The sketch grows if its size is chosen by a rule or by the remaining time.
     """
     if is_limited(problem):
         return _method_within_time(problem)
     method = select_method(problem, sketch_rows(problem))
     rule = problem.plan.growth
-    # A larger sketch of columns has no more features.
+    # A larger sketch of columns has no additional features.
     if rule is None or method.sample or method.data.sketch_map.is_columns:
         return method
     data, alpha = _grown(method, rule)
@@ -129,7 +129,7 @@ def sketched_method(problem: Problem) -> Method:
 
 
 def chosen_method(problem: Problem) -> Method:
-    """Return the method of a fit with its penalty, on a sketch if its time has gone."""
+    """Return the method with its penalty; on a sketch if the time is exceeded."""
     method = sketched_method(problem)
     chosen = method.choose_alpha()
     if not isinstance(method, AllRows) or not is_limited(problem):
@@ -141,16 +141,16 @@ def chosen_method(problem: Problem) -> Method:
 
 
 def sketch_rows(problem: Problem) -> SketchedData:
-    """Prepare the rows and draw a sketch of the size given, or of the default."""
+    """Transform the rows and draw a sketch of the given or default size."""
     return draw_sketch(problem, default_size(problem))
 
 
 def draw_sketch(problem: Problem, default_size: int) -> SketchedData:
-    """Prepare the rows, learning length scales if asked, and draw a sketch."""
+    """Transform the rows, learn length scales if requested, and draw a sketch."""
     X = problem.rows
     plan = problem.plan
     check_inputs(X, plan)
-    # The order of the streams is part of what a random_state means.
+    # The order of the random streams determines the results of a random_state.
     *rngs, fit_rng, tuning_rng = random_generator(plan.random_state).spawn(4)
     recipe = plan.recipe(X.shape[0], default_size)
     size = getattr(recipe, "size", X.shape[0])
@@ -162,7 +162,7 @@ def draw_sketch(problem: Problem, default_size: int) -> SketchedData:
 
 
 def _method_within_time(problem: Problem) -> Method:
-    """Return the exact method if there is time for it, else that of a sketch."""
+    """Return the exact method if the time suffices, else a sketch."""
     data = draw_sketch(problem, problem.rows.shape[0])
     if data.sketch_map.is_columns or has_time(problem, data):
         return select_method(problem, data)
@@ -170,14 +170,14 @@ def _method_within_time(problem: Problem) -> Method:
 
 
 def _grown_within_time(problem: Problem, data: SketchedData) -> Method:
-    """Return the method on the largest sketch for which there is time."""
+    """Return the method on the largest sketch that fits the time."""
     first = select_method(problem, first_sketch(data, seconds_left()))
     data, alpha = _grown(first, growth(problem.rows.shape[0], seconds_left()))
     return replace(select_method(problem, data), path_alpha=alpha)
 
 
 def _grown(method: Method, rule: sizes.AutoSize) -> tuple[SketchedData, float]:
-    """Return the sketch of least held-out loss, and the penalty of that loss."""
+    """Return the sketch with the lowest held-out loss, and its penalty."""
     alpha = method.problem.plan.alpha
     # The same rows are held out for each size.
     seed = int(method.data.rng.integers(2**32))
@@ -195,24 +195,24 @@ def _grown(method: Method, rule: sizes.AutoSize) -> tuple[SketchedData, float]:
 
 @dataclass(frozen=True)
 class Method(ABC):
-    """How a problem is solved once its rows are sketched."""
+    """Solution method of a problem, once its rows are sketched."""
 
     problem: Problem
     data: SketchedData
-    # The penalty of least held-out loss for a sketch that has grown.
+    # The penalty with the lowest held-out loss, for a sketch that has grown.
     path_alpha: float | None = None
-    # The penalty, once it is given or chosen.
+    # The penalty, once given or chosen.
     known_alpha: float | None = None
     # Whether the order of the rows contradicts the choice of the penalty.
     order: OrderEffect | None = None
 
-    # The sample of the rows on which penalty and width are chosen; None: all rows.
+    # Sample on which penalty and width are chosen; None: all rows.
     sample: ClassVar[type[SplitSample] | None] = None
-    # Share of the time that is left for this choice.
+    # Share of the remaining time for this choice.
     choice_share = 1.0
 
     def choose_alpha(self) -> Method:
-        """Return the method with the penalty, which is given or chosen."""
+        """Return the method with the given or chosen penalty."""
         given = self.problem.plan.alpha
         if given is not None:
             return replace(self, known_alpha=float(given))
@@ -225,7 +225,7 @@ class Method(ABC):
         return replace(self, data=data, known_alpha=alpha, order=order)
 
     def choose_width(self) -> Method:
-        """Return the method with the width of the kernel that goes with the penalty."""
+        """Return the method with the kernel width for the penalty."""
         return self if self.sample is None else self.choose_alpha()
 
     def _with_alpha(self) -> Method:
@@ -233,21 +233,21 @@ class Method(ABC):
 
     @property
     def objective(self) -> Any:
-        """The objective, which has what its methods ask for."""
+        """The objective, adapted to the method."""
         return self.problem.objective
 
     @property
     def alpha(self) -> float:
-        """The penalty, once it is given or chosen."""
+        """The penalty, once given or chosen."""
         assert self.known_alpha is not None
         return self.known_alpha
 
     @abstractmethod
     def solve(self) -> FeatureSolution:
-        """Return the solution, in terms of the sketched kernel functions."""
+        """Return the solution in terms of the sketched kernel functions."""
 
     def path(self, alphas: Iterable[float]) -> Iterator[FeatureSolution]:
-        """Yield the solution for each penalty, on one set of features."""
+        """Yield the solution for each penalty, with the same features."""
         with one_thread():
             projection, design = self.data.design(keep=True)
             options = self.problem.plan.options()
@@ -255,7 +255,7 @@ class Method(ABC):
                 yield self._certificate.of_features(solution, projection, design)
 
     def left_out(self, alphas: NDArray, fold: Fold) -> Iterator[NDArray]:
-        """Yield the values at rows left out of the solutions on the rows kept."""
+        """Yield the predictions of the left-out rows for each penalty."""
         _, Z = self.data.design(keep=True)
         kept = fold.kept(Z.shape[0])
         outside = Z.gather(fold.test)
@@ -266,12 +266,12 @@ class Method(ABC):
 
     @property
     def _certificate(self) -> FittedCertificate:
-        """What certifies solutions as they predict, in terms of kernel functions."""
+        """Certificate of predictions, in terms of the sketched kernel functions."""
         is_chosen = self.problem.plan.alpha is None
         return FittedCertificate(self.data, self.objective, self._tol, is_chosen)
 
     def _columns(self, alpha: float) -> Any:
-        """Return K S^T, its values in the type that the penalty asks for."""
+        """Return K S^T, with values in the dtype that the penalty requires."""
         data = self.data
         size, n = data.sketch.shape
         relative = alpha / values_scale(data) / self.objective.loss_scale
@@ -279,7 +279,7 @@ class Method(ABC):
         return sketched_columns(data.kernel, data.rows, data.sketch, dtype)
 
     def threads(self) -> AbstractContextManager:
-        """Limit BLAS to one thread for iterative solvers, whatever n is."""
+        """Limit BLAS to one thread for iterative solvers, for any n."""
         return one_thread()
 
     @property
@@ -290,12 +290,12 @@ class Method(ABC):
         return max(least, self.problem.plan.tol)
 
     def _penalties(self) -> list[float]:
-        """Return the penalty; if it was chosen on a sample, stronger ones as well."""
+        """Return the penalty; if chosen on a sample, also stronger ones."""
         trials = 1 if self.problem.plan.alpha is not None else _TRIALS
         return [self.alpha * _STRONGER**trial for trial in range(trials)]
 
     def _is_dear(self) -> bool:
-        """Return whether there is no time for a decomposition of the features."""
+        """Return whether the time does not suffice to decompose the features."""
         size, n = self.data.sketch.shape
         is_large = n * size**2 > _CLOSED_FORM_WORK
         return is_large or is_stopped() or not has_seconds(closed_seconds, n, size)
@@ -306,7 +306,7 @@ class Newton(Method):
 
     def _with_alpha(self) -> Method:
         if self.path_alpha is not None and np.isfinite(seconds_left()):
-            # There is no time for a second path of penalties.
+            # No time for a second path of penalties.
             return replace(self, known_alpha=self.path_alpha)
         with one_thread():
             features = self._features()
@@ -315,14 +315,14 @@ class Newton(Method):
         return replace(self, data=data, known_alpha=float(alpha))
 
     def solve(self) -> FeatureSolution:
-        """Return the solution, in terms of the sketched kernel functions."""
-        with one_thread():  # many small products, whatever n is
+        """Return the solution in terms of the sketched kernel functions."""
+        with one_thread():  # many small products, for any n
             projection, design = self._features()
             solution = self._minimum(design)
             return self._certificate.of_features(solution, projection, design)
 
     def _features(self) -> tuple[NDArray, Design]:
-        """Return the projection and the features, centered if an intercept is free."""
+        """Return the projection and the features, centered if there is an intercept."""
         projection, design = self.data.design(keep=True)
         is_free = self.objective.fit_intercept
         return projection, centered(design) if is_free else design
@@ -333,10 +333,9 @@ class Newton(Method):
 
 
 class DefaultLandmarks(Newton):
-    """The same on the default landmarks, with the penalty and width of all rows.
+    """Newton steps on the default landmarks, with penalty and width chosen on a sample.
 
-    As up to as many rows as have no sketch: the errors of a path on rows held out are
-    flat over decades.
+    As for all rows of smaller data: held-out errors along a path are flat over decades.
     """
 
     sample = DualSample
@@ -344,7 +343,7 @@ class DefaultLandmarks(Newton):
 
 
 class Stochastic(Newton):
-    """Adam or stochastic subgradient steps on the features, which certify nothing."""
+    """Adam or stochastic subgradient steps on the features, without a certificate."""
 
     def _minimum(self, design: Design) -> FeatureSolution:
         solver = self.problem.plan.stochastic
@@ -353,17 +352,17 @@ class Stochastic(Newton):
 
 
 class ClosedForm(Method):
-    """One decomposition of the features, which serves all penalties.
+    """One decomposition of the features for all penalties.
 
-    It serves the choice of the penalty and the solution alike, so `solve` has both.
+    It chooses the penalty and computes the solution, so `solve` does both.
     """
 
     def threads(self) -> AbstractContextManager:
-        """Leave the number of threads as it is."""
+        """Leave the number of threads unchanged."""
         return nullcontext()
 
     def solve(self) -> FeatureSolution:
-        """Return the solution, in terms of the sketched kernel functions."""
+        """Return the solution in terms of the sketched kernel functions."""
         data, (size, n) = self.data, self.data.sketch.shape
         with threads_for(4.0 * size * n * size):
             projection, design = data.design(self.objective.keep_features)
@@ -380,7 +379,7 @@ class ClosedForm(Method):
         return solved._replace(order=self.order)
 
     def _limits(self) -> dict[str, Any]:
-        """Return the problem and the limits as iterative solvers of it take them."""
+        """Return the problem and the limits in the form of iterative solvers."""
         options = self.problem.plan.options()
         limits = {"tol": self._tol, "max_passes": max(3, options.max_iter)}
         return self.objective.problem() | limits | {"callback": options.callback}
@@ -395,9 +394,9 @@ class Cholesky(ClosedForm):
         return threads_for(n**3) if sizes.is_dense(n) else one_thread()
 
     def solve(self) -> FeatureSolution:
-        """Return the solution, with a coefficient for each row.
+        """Return the solution, with one coefficient per row.
 
-        A penalty that was chosen on a sample is raised until passes converge.
+        A penalty chosen on a sample is increased until the passes converge.
         """
         penalties = self._penalties()
         given = len(penalties) == 1
@@ -413,7 +412,7 @@ class Cholesky(ClosedForm):
         )
 
     def left_out(self, alphas: NDArray, fold: Fold) -> Iterator[NDArray]:
-        """Yield the values at rows left out of the solutions on the rows kept."""
+        """Yield the predictions of the left-out rows for each penalty."""
         kernel = self.data.kernel
         inputs = self.data.inputs
         kept = fold.kept(len(self.objective.targets))
@@ -427,7 +426,7 @@ class Cholesky(ClosedForm):
     def _solutions(
         self, alphas: Iterable[float], is_short: bool = False
     ) -> Iterator[FeatureSolution]:
-        """Yield the solution for each penalty; the smallest one sets the precision."""
+        """Yield the solution for each penalty; the smallest sets the precision."""
         penalties = [float(alpha) for alpha in alphas]
         n = self.data.rows.shape[0]
         if sizes.is_dense(n):
@@ -468,7 +467,7 @@ class Cholesky(ClosedForm):
 
     def _dense(self, alphas: list[float]) -> Iterator[FeatureSolution]:
         """Yield the solutions by Cholesky factorizations of the Gram matrix."""
-        # Values in single precision would keep no gap.
+        # Single precision would lose the gap.
         rows = self.data.rows.astype(np.float64, copy=False)
         K = np.asarray(self.data.kernel(rows), dtype=np.float64)
         for alpha in alphas:
@@ -477,7 +476,7 @@ class Cholesky(ClosedForm):
 
 
 class AllRows(Cholesky):
-    """Least squares on the Gram matrix of all rows: Cholesky factors, or passes."""
+    """Least squares on the Gram matrix of all rows: Cholesky factors or passes."""
 
     sample = SplitSample
 
@@ -494,10 +493,10 @@ class Nystrom(ClosedForm):
     choice_share = 0.5
 
     def solve(self) -> FeatureSolution:
-        """Return the solution, in terms of the sketched kernel functions.
+        """Return the solution in terms of the sketched kernel functions.
 
-        A penalty that was chosen on a sample is raised until passes converge, where the
-        closed form is dear.
+        If the closed form is too expensive, a penalty chosen on a sample is increased
+        until the passes converge.
         """
         targets = self.objective.targets
         size, n = self.data.sketch.shape
@@ -525,10 +524,10 @@ class Passes(Newton):
     choice_share = 0.5
 
     def solve(self) -> FeatureSolution:
-        """Return the solution, in terms of the sketched kernel functions.
+        """Return the solution in terms of the sketched kernel functions.
 
-        Where the features are dear, a penalty that was chosen on a sample is raised
-        until passes converge.
+        If the features are too expensive, a penalty chosen on a sample is increased
+        until the passes converge.
         """
         penalties = self._penalties()
         if not self._is_dear():
@@ -540,14 +539,14 @@ class Passes(Newton):
         return super().solve()
 
     def _penalties(self) -> list[float]:
-        """Return the penalty; if it was chosen, not below what landmarks resolve."""
+        """Return the penalty; if chosen, at least the resolution of the landmarks."""
         penalties = super()._penalties()
         least = least_penalty(self.data.sketch.shape[0]) * values_scale(self.data)
         raised = max(1.0, least / penalties[0]) if len(penalties) > 1 else 1.0
         return [raised * alpha for alpha in penalties]
 
     def path(self, alphas: Iterable[float]) -> Iterator[FeatureSolution]:
-        """Yield the solution for each penalty, each started from the one before."""
+        """Yield the solution for each penalty, warm-started from the previous one."""
         penalties = [float(alpha) for alpha in alphas]
         options = self.problem.plan.options()._replace(tol=self._tol)
         with one_thread():
@@ -563,18 +562,18 @@ class Passes(Newton):
 
 
 class Dual(Newton):
-    """Losses other than the square on all rows, by Newton steps on the dual.
+    """Losses other than the square loss on all rows, by Newton steps on the dual.
 
-    The features of all rows would be as many as the rows. Products with the Gram
-    matrix, which is not stored beyond a limit of memory, replace them.
+    All rows would have n features. Products with the Gram matrix, which is not stored
+    above the memory limit, are used instead.
     """
 
     sample = DualSample
 
     def solve(self) -> FeatureSolution:
-        """Return the solution; few rows that do not converge have features as well.
+        """Return the solution; if the dual does not converge, few rows use features.
 
-        A penalty that was chosen on a sample is raised where it does not converge.
+        A penalty chosen on a sample is increased if it does not converge.
         """
         with one_thread():
             for alpha in self._penalties():
@@ -587,7 +586,7 @@ class Dual(Newton):
         return super().solve()
 
     def path(self, alphas: Iterable[float]) -> Iterator[FeatureSolution]:
-        """Yield the solution for each penalty; of few rows, on their features."""
+        """Yield the solution for each penalty; for few rows, on their features."""
         if self._has_features:
             yield from super().path(alphas)
             return
@@ -595,9 +594,9 @@ class Dual(Newton):
             yield from self._solutions(alphas)
 
     def _solutions(self, alphas: Iterable[float]) -> Iterator[FeatureSolution]:
-        """Yield the solution for each penalty, each started from the one before.
+        """Yield the solution for each penalty, warm-started from the previous one.
 
-        Kernel values are in double precision once single is too coarse.
+        Kernel values switch to double precision when single precision is too coarse.
         """
         n = self.data.sketch.shape[1]
         state = None
@@ -629,28 +628,28 @@ class Dual(Newton):
         return self.data.sketch.shape[1] <= _FEATURE_ROWS
 
     def _is_limited(self, n_iter: int) -> bool:
-        """Return whether a solution has ended by a limit of steps or of time."""
+        """Return whether a solution has reached the limit of steps or of time."""
         return is_stopped() or n_iter >= self.problem.plan.max_iter
 
 
 def select_method(problem: Problem, data: SketchedData) -> Method:
-    """Return the method that solves a problem, given its sketch."""
+    """Return the method that solves a sketched problem."""
     return _kind(problem, data)(problem, data)
 
 
 class FitPlan(NamedTuple):
-    """What a fit will do.
+    """Settings that a fit will use.
 
     Attributes
     ----------
     method : str
         Name of the method, as in the table of `nbsketch.fitting.methods`.
     description : str
-        What it is.
+        Description of the method.
     size : int
-        Number of rows of the sketch, or of all rows without one.
+        Number of rows of the sketch, or of all samples without a sketch.
     n_rows : int
-        Number of distinct rows of positive weight.
+        Number of distinct samples of positive weight.
     penalty : str
         How the penalty is chosen, or "given".
     """
@@ -663,9 +662,9 @@ class FitPlan(NamedTuple):
 
 
 def plan_fit(problem: Problem) -> FitPlan:
-    """Return what a fit of this problem will do without a limit of time."""
+    """Return the plan of a fit of this problem without a time limit."""
     plan = problem.plan
-    if learns_scales(plan, problem.rows):  # no part in the choice of the method
+    if learns_scales(plan, problem.rows):  # irrelevant for the choice of the method
         problem = problem._replace(plan=replace(plan, bandwidth="median"))
     method = select_method(problem, sketch_rows(problem))
     kind = type(method)
@@ -692,15 +691,16 @@ def _kind(problem: Problem, data: SketchedData) -> type[Method]:
     if problem.plan.stochastic is not None:
         return Stochastic
     if not problem.objective.is_closed_form:
-        # For labels and counts landmarks gain less than a penalty of all rows.
+        # For labels and counts, landmarks are less accurate than a good penalty on all
+        # rows.
         passes = problem.plan.alpha is not None or problem.objective.is_robust
-        if kind == "kinked":  # passes to a small gap are many
+        if kind == "kinked":  # a small gap takes many passes
             passes = problem.plan.is_free and problem.objective.is_robust
         scalar = kind in ("smooth", "kinked")
         if scalar and passes and is_large_sketch(problem, data):
             return Passes
         in_memory = not isinstance(data.rows, PartitionedRows)
-        # Quantile levels together have features up to a larger n.
+        # Joint quantile levels use features up to a larger n.
         many = n > (_FEATURE_ROWS if kind == "joint" else _LEAST_ROWS)
         if not (kind and in_memory and many):
             return Newton
@@ -719,10 +719,10 @@ def _kind(problem: Problem, data: SketchedData) -> type[Method]:
 
 
 def least_tol(kind: str | None, all_rows: bool, n: int) -> float:
-    """Return the least `tol` of a solution.
+    """Return the minimum `tol` of a solution.
 
-    It is that of passes over landmarks, or of least squares, for the kind of the loss;
-    else (None) of all rows.
+    For passes over landmarks and for least squares it depends on the kind of the loss;
+    otherwise (None) it is for all rows.
     """
     if kind is not None:
         return _PASSES_TOL[kind]
@@ -730,7 +730,7 @@ def least_tol(kind: str | None, all_rows: bool, n: int) -> float:
 
 
 def fold_errors(method: Method, folds: Sequence[Fold], alphas: NDArray) -> NDArray:
-    """Return the mean errors (a, d) of penalties over the rows that folds leave out."""
+    """Return the mean held-out errors (a, d) of penalties over the folds."""
     method = method.choose_width()
     data = method.data
     objective = method.objective

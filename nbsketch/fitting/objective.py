@@ -1,10 +1,10 @@
-"""The problem of a fit: checked rows, the objective on their features, and its penalty.
+"""The problem of a fit: checked data, the objective on features, and its penalty.
 
-A path of penalties for several levels or classes costs many times the last fit. The
-penalty of a large problem is that of a smaller one with the same kernel: it has the
-leading principal components of the features, on some of the rows. Fewer features and
-rows need a stronger penalty: how much stronger is what ridge regression, with a penalty
-in closed form, finds on both.
+For several levels or classes, a path of penalties costs many times the final fit. The
+penalty of a large problem is therefore chosen on a smaller one with the same kernel:
+the leading principal components of the features, on a subset of the rows. Fewer
+features and rows need a stronger penalty; the correction is estimated by ridge
+regression, whose penalty is in closed form, on both problems.
 """
 
 from __future__ import annotations
@@ -36,57 +36,59 @@ from nbsketch.solvers.solution import Solution, State
 from nbsketch.solvers.spectrum import covariance, extended, least_share
 from nbsketch.tuning.tuner import OUT
 
-# Penalties tried, relative to the one at which penalty and loss are of one size.
+# Penalties tried, relative to the one at which penalty and loss are of equal size.
 _RELATIVE_ALPHAS = np.logspace(1, -12, 27)
-# After so many of them, others are tried while the error falls.
+# After this many, further penalties are tried while the error decreases.
 _FIRST_ALPHAS = 19
-# Share of the rows that are held out, and accuracy of the fits on the others.
+# Share of held-out rows, and accuracy of the fits on the others.
 _HELD_OUT = 0.2
 _PATH_TOL = 1e-2
-# Steps after which a search from another solution is given up: rows that hardly leave
-# anything to fit may send it astray.
+# Maximum number of steps of a warm-started search: rows that leave almost nothing to
+# fit may make it diverge.
 _WARM_STEPS = 30
-# A fifth of so few rows is too small for a steady choice: each is held out once, in so
-# many folds.
+# A fifth of this few rows is too small for a stable choice: use this many folds, so
+# that each row is held out once.
 _FOLD_ROWS = 500
 _FOLDS = 5
-# A path ends where so many penalties in a row lose against the best, by more than the
-# accuracy of the fits: smooth kernels have plateaus, of linear and of quadratic models.
+# A path ends after this many consecutive penalties with larger errors than the best, by
+# more than the accuracy of the fits: smooth kernels have plateaus where the model is
+# linear or quadratic.
 _PATIENCE = 2
-# The last penalties of a long path have to win by this factor.
+# The last penalties of a long path must improve by this factor.
 _LOSS = 1.001
-# A whole path has so many penalties unless the error has fallen by this share before:
-# the strongest ones all leave the constants, which differ by the accuracy of the fits.
+# A path has at least this many penalties unless the error has decreased by this share
+# before: the strongest all fit constants, with errors that differ only by the accuracy
+# of the fits.
 _PLATEAU = 10
 _FALL = 0.02
-# Labels are told apart once the objective has fallen to this share of the loss of a
-# constant: weaker penalties hardly move their boundary.
+# Labels are separated once the objective is below this share of the loss of a constant:
+# weaker penalties hardly move the boundary.
 _SEPARATED = 1e-3
-# Relative difference of errors, as of kernels so narrow that all penalties are alike,
-# that rounding decides.
+# Relative difference of errors that is due to rounding, for example of kernels so
+# narrow that all penalties are equivalent.
 _TIE = 1e-6
 # Share of the error of a constant above which a path may have ended on a plateau.
 _LOW = 0.9
-# Rows of the path once a callback has stopped the fit.
+# Number of rows of the path after a callback has stopped the fit.
 _FEW_ROWS = 2000
-# The first penalty of a path over a guess of the best one, and its fewest penalties.
+# The first penalty of a path relative to a guess of the best, and its minimum length.
 _STRONGEST = 30.0
 _FEWEST = 5
 # Leave-one-out errors of more rows do not improve the choice, and cost as much as the
 # fit.
 _MOST_VALIDATION_ROWS = 5000
-# Share of the features, and the largest numbers of features and of rows, of the smaller
+# Share of the features, and the maximum numbers of features and rows, of the smaller
 # problem.
 _FEATURES = 1 / 3
 _MOST_FEATURES = 200
 _ROWS = 8000
-# Rows times squared features up to which a path is that of all rows, and of the smaller
-# problem that has all features.
+# Up to this many rows times squared features, the path uses all rows, and the smaller
+# problem all features.
 _SMALL_PATH = 1e10
 _ROWS_WORK = 2.5e9
-# Tails of the targets that are cut off for ridge regression, if the loss is robust.
+# Tails of the targets cut off for ridge regression, if the loss is robust.
 _TAILS = 0.01
-# The least ratio of the two penalties.
+# Minimum ratio of the two penalties.
 _LEAST_RATIO = 1e-2
 
 
@@ -94,7 +96,7 @@ _LEAST_RATIO = 1e-2
 class Objective(ABC):
     """Targets, weights and intercept of a problem on features."""
 
-    # Whether features are stored; None: only while they are small.
+    # Whether features are stored; None: only if they are small.
     keep_features: ClassVar[bool | None] = True
     # Whether all penalties share one decomposition.
     is_closed_form = False
@@ -104,7 +106,7 @@ class Objective(ABC):
     targets: NDArray
     weights: NDArray | None
     fit_intercept: bool
-    # Rows that are left out together; None: one by one, or a random part of them.
+    # Rows left out together; None: single rows, or a random part.
     folds: Folds | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
@@ -116,7 +118,7 @@ class Objective(ABC):
 
     @property
     def loss_kind(self) -> str | None:
-        """Kind of the machine on all rows, without a sketch; None: there is none.
+        """Kind of the exact problem on all rows; None: a sketch is required.
 
         "square", "smooth" or "kinked", the kinds of the loss of one output, or "joint".
         """
@@ -134,15 +136,15 @@ class Objective(ABC):
 
     @property
     def loss_scale(self) -> float:
-        """The factor of the losses beside those of `relative`."""
+        """Factor of the losses relative to those of `relative`."""
         return 1.0
 
     def relative(self) -> Self:
-        """Return the objective for targets in their unit."""
+        """Return the objective for targets in units of `unit`."""
         return self
 
     def cheaper(self) -> Self:
-        """Return an objective that is cheaper, and whose best penalty is as good."""
+        """Return a cheaper objective with a similar best penalty."""
         return self
 
     def tuning_target(self, alpha: float | None) -> TuningTarget:
@@ -152,9 +154,9 @@ class Objective(ABC):
         return TuningTarget(*args, self.folds)
 
     def choose_alpha(self, design: Design, rng: np.random.Generator) -> float:
-        """Return the penalty of least held-out loss; of few rows, in five random folds.
+        """Return the penalty with the lowest held-out loss; five folds of small data.
 
-        It is found on a smaller problem if that of all features is expensive or beyond
+        A smaller problem is used if that of all features is expensive or exceeds the
         memory.
         """
         (n, rank), cheaper = design.shape, self.cheaper()
@@ -172,19 +174,19 @@ class Objective(ABC):
         return path.best
 
     def _is_expensive(self, rank: int) -> bool:
-        """Return whether a path of penalties on so many features takes long."""
+        """Return whether a path of penalties on this many features is slow."""
         return False
 
     def errors_left_out(
         self, design: Design, alpha: float | None, rng: np.random.Generator
     ) -> AlphaPath:
-        """Return errors on rows left out, for one penalty or a path (None)."""
+        """Return held-out errors for one penalty or a path (None)."""
         return LeftOutErrors(self, design, rng).path(alpha)
 
     def path(
         self, design: Design, alphas: Iterable[float], options: SolveOptions
     ) -> Iterator[FeatureSolution]:
-        """Yield the solution for each penalty, started from the one before."""
+        """Yield the solution for each penalty, warm-started from the previous one."""
         solution = None
         for alpha in alphas:
             start = None if solution is None else solution.as_start()
@@ -198,7 +200,7 @@ class Objective(ABC):
         options: SolveOptions,
         start: FeatureSolution | None = None,
     ) -> FeatureSolution:
-        """Solve for one penalty, from a solution nearby if there is one."""
+        """Solve for one penalty, with a warm start if available."""
         center = self._center()
         moved = replace(self, targets=self.targets - center)
         parts = moved._parts
@@ -213,17 +215,17 @@ class Objective(ABC):
         return solution._replace(intercept=solution.intercept + center)
 
     def _center(self) -> NDArray:
-        """Return the medians that targets are solved without, added to intercepts.
+        """Return the medians that are subtracted from targets and added to intercepts.
 
-        Residuals of targets far from zero lose digits. Labels and rates stay as they
-        are, the targets of losses that are not robust.
+        Residuals of targets far from zero lose digits. Labels and rates, the targets of
+        losses that are not robust, are unchanged.
         """
         if not (self.fit_intercept and self.is_robust):
             return np.zeros(self.targets.shape[1])
         return self.targets[0] - self._centered()[0]
 
     def _starts(self, design: Design, alpha: float) -> tuple[State | None, ...]:
-        """Return where the search of each part begins; None for its own choice."""
+        """Return the starting point of each part; None: the default of the solver."""
         return (None,) * len(self._parts)
 
     def descend(
@@ -252,19 +254,19 @@ class Objective(ABC):
     @property
     @abstractmethod
     def _parts(self) -> tuple[NDArray, ...]:
-        """Targets of the problems that are solved one by one."""
+        """Targets of the problems that are solved separately."""
 
     @property
     @abstractmethod
     def _stochastic(self) -> dict[str, Any]:
-        """The loss and its shape, as `stochastic_problem` takes them."""
+        """The loss and its shape, in the form of `stochastic_problem`."""
 
     @abstractmethod
     def _solve(self, design: Design, y: NDArray, alpha: float, **options: Any) -> Any:
         """Return the solution for one part of the targets."""
 
     def take(self, rows: NDArray) -> Self:
-        """Return the objective on some rows, without folds."""
+        """Return the objective on a subset of rows, without folds."""
         weights = None
         if self.weights is not None and self.weights[rows].any():
             weights = self.weights[rows] / self.weights[rows].mean()
@@ -280,7 +282,7 @@ class Objective(ABC):
         return self.mean_loss((self.targets - self._centered()) * self.fit_intercept)
 
     def errors(self, fitted: NDArray) -> NDArray:
-        """Return the errors of cross-validation, for each output or for all in one."""
+        """Return the cross-validation errors, per output or combined."""
         return np.array([self.mean_loss(fitted)])
 
     def _centered(self) -> NDArray:
@@ -295,7 +297,7 @@ class Objective(ABC):
         self, solutions: Sequence[Solution], alpha: float, tol: float
     ) -> FeatureSolution:
         """Return the solutions of the parts as one."""
-        # A stochastic method certifies nothing, so it cannot fall short.
+        # Stochastic methods have no certificate, so there is no shortfall.
         missed = [s for s in solutions if not s.converged and s.dual is not None]
         coef = np.hstack([np.atleast_2d(s.coef.T).T for s in solutions])
         return FeatureSolution(
@@ -324,24 +326,24 @@ def weighted_mean(values: NDArray, weights: NDArray | None) -> float:
 
 
 class Problem(NamedTuple):
-    """What a fit solves.
+    """The problem solved by a fit.
 
     Attributes
     ----------
     rows : ndarray or csr_array of shape (n, q)
-        Checked training rows.
+        Checked training samples.
     objective : Objective
-        The objective on their features.
+        Objective on their features.
     plan : Plan
-        How rows are sketched and the objective is minimized.
+        Settings of sketch and solver.
     single_output : bool
         Whether the fitted attributes have no axis of outputs.
     held_out : TrainingRows or None
-        Rows that are not fitted: they calibrate intervals.
+        Samples excluded from the fit, for calibrating intervals.
     kept : ndarray of shape (n,) or None
-        Indices of the rows among those given. None: all of them.
+        Indices of the used samples among those given. None: all of them.
     validation : tuple of rows and ndarray of shape (m, d), or None
-        Rows and targets on which a spectral filter chooses its parameter.
+        Samples and targets on which a spectral filter chooses its parameter.
     """
 
     rows: Any
@@ -368,12 +370,12 @@ class FeatureSolution(NamedTuple):
     shortfall: str | None = None  # a warning, if the accuracy was not reached
     states: tuple[State | None, ...] = ()
     rank: int = 0  # number of features
-    path: dict[str, NDArray] | None = None  # on which a filter's alpha was chosen
-    order: OrderEffect | None = None  # if single rows have chosen alpha
+    path: dict[str, NDArray] | None = None  # from which a filter's alpha was chosen
+    order: OrderEffect | None = None  # if alpha was chosen by leave-one-out
 
     @classmethod
     def of_rows(cls, solution: Solution, alpha: float, tol: float) -> FeatureSolution:
-        """Return the solution with one coefficient for each row or landmark."""
+        """Return the solution with one coefficient per row or landmark."""
         return cls(
             solution.coef,
             np.atleast_1d(solution.intercept),
@@ -388,20 +390,20 @@ class FeatureSolution(NamedTuple):
     def expanded(self, projection: NDArray, origin: NDArray | None) -> FeatureSolution:
         """Return the solution in terms of the sketched kernel functions.
 
-        `origin` is what has been subtracted from the features.
+        `origin` has been subtracted from the features.
         """
         b = self.intercept if origin is None else self.intercept - origin @ self.coef
         coef = projection @ self.coef
         return self._replace(coef=coef, intercept=b, rank=len(self.coef))
 
     def as_start(self) -> FeatureSolution:
-        """Return the solution as the start for another penalty."""
+        """Return the solution as a warm start for another penalty."""
         states = (s._replace(sigma=None) if s else None for s in self.states)
         return self._replace(states=tuple(states))
 
 
 class AlphaPath(NamedTuple):
-    """Penalties, the strongest first, and the errors of those that were tried."""
+    """Penalties in descending order, and the errors of those tried."""
 
     alphas: NDArray
     errors: NDArray
@@ -409,21 +411,21 @@ class AlphaPath(NamedTuple):
 
     @property
     def best(self) -> float:
-        """The penalty of least error; of those equal up to rounding the strongest."""
+        """The penalty with the lowest error; of equal ones the strongest."""
         are_least = self.errors <= (1 + _TIE) * self.errors.min()
         return float(self.alphas[np.argmax(are_least)])
 
     @property
     def is_low(self) -> bool:
-        """Whether some error is clearly below that of the strongest penalty."""
+        """Whether some error is clearly below the error of the strongest penalty."""
         return bool(self.errors.min() < _LOW * self.errors[0])
 
     @property
     def interpolated(self) -> float:
-        """The minimizer of a parabola in log alpha through the best and its neighbors.
+        """Minimizer of the parabola in log alpha through the best and its neighbors.
 
-        At an end of the path, the best penalty itself. The penalties must be evenly
-        spaced in their logarithm.
+        At an end of the path, the best penalty. The penalties must be evenly spaced in
+        their logarithm.
         """
         i = int(np.argmin(self.errors))
         if i in (0, len(self.errors) - 1):
@@ -432,18 +434,18 @@ class AlphaPath(NamedTuple):
         return float(self.alphas[i] * (self.alphas[i + 1] / self.alphas[i]) ** shift)
 
     def warn_of_constant(self) -> None:
-        """Warn if an end of the path is the best, and no better than a constant."""
+        """Warn if the best penalty is at an end and no better than a constant."""
         ends = 0, len(self.errors) - 1
         lowest = self.errors.min()
         is_end = len(self.errors) > 1 and np.argmin(self.errors) in ends
         falls = not self.from_constant or lowest < (1 - _FALL) * self.errors[0]
         if not is_end or falls or is_stopped():
             return
-        if lowest > 0:  # else a constant is right
+        if lowest > 0:  # else a constant is exact
             first, last = self.alphas[list(ends)]
             warnings.warn(
-                f"no penalty from {first:.1e} to {last:.1e} predicts rows left out "
-                "better than a constant does: if the targets are not noise, scale `X` "
+                f"no penalty from {first:.1e} to {last:.1e} predicts held-out rows "
+                "better than a constant: if the targets are not noise, scale `X` "
                 "or pass another `kernel`, `bandwidth` or `alpha`",
                 UserWarning,
                 stacklevel=7,
@@ -451,28 +453,29 @@ class AlphaPath(NamedTuple):
 
 
 def vertex(before: float, least: float, after: float) -> float:
-    """Return where the parabola through values at -1, 0 and 1 is least."""
+    """Return the minimizer of the parabola through values at -1, 0 and 1."""
     curvature = before - 2 * least + after
     return 0.5 * (before - after) / curvature if curvature > 0 else 0.0
 
 
 class LeftOutErrors(NamedTuple):
-    """An objective on features, whose penalty is chosen by errors on rows left out."""
+    """An objective on features, with its penalty chosen by held-out errors."""
 
     objective: Any
     design: Design
     rng: np.random.Generator
 
     def path(self, alpha: float | None = None, guess: float | None = None) -> AlphaPath:
-        """Return the losses on the rows of the folds; None: on a random fifth.
+        """Return the losses on the folds; None: on a random fifth of the rows.
 
-        The path of penalties (if `alpha` is None) ends where weaker ones lose, after
-        ten at least unless the error has fallen by 2 %: the strongest all fit
-        constants. For a robust loss, outliers under every penalty are excluded. With a
-        single row nothing can be held out, and all errors are zero. If a callback stops
-        the fit, the path is that of 2000 of the rows. A path with a guess of the best
-        penalty starts at 30 times that, unless the first penalty is then the best. One
-        on which hardly anything is explained goes on there if ridge regression does.
+        The path of penalties (`alpha` None) ends when weaker penalties are worse, after
+        at least ten penalties unless the error has decreased by 2 %, because the
+        strongest all fit constants. For a robust loss, outliers under every penalty are
+        excluded. A single row cannot be held out; all errors are then zero. After a
+        callback has stopped the fit, the path uses 2000 rows. With a guess of the best
+        penalty, the path starts at 30 times the guess, unless the first penalty is then
+        the best. A path that explains hardly anything continues at the guess if ridge
+        regression explains more.
         """
         rows = self._some_rows() if is_stopped() else self
         alphas = rows.default_alphas() if alpha is None else np.array([alpha])
@@ -491,13 +494,13 @@ class LeftOutErrors(NamedTuple):
         return min(path, rows.path(None, guess), key=lambda path: path.errors.min())
 
     def guess(self) -> float:
-        """Return the best penalty of ridge regression, in terms of the loss."""
+        """Return the best penalty of ridge regression, on the scale of the loss."""
         return self._ridge_alpha(self._ridge()) * self.objective.slope_ratio()
 
     def default_alphas(self) -> NDArray:
-        """Return penalties from far too strong to almost none, the strongest first.
+        """Return penalties from very strong to almost zero, in descending order.
 
-        Almost none is relative to the least variance of columns in their own units.
+        Almost zero is relative to the smallest variance of columns in their own units.
         """
         Z = self.design
         objective = self.objective
@@ -514,7 +517,7 @@ class LeftOutErrors(NamedTuple):
             return AlphaPath(alphas, np.zeros(len(alphas)))
         folds = objective.folds or [_random_part(n, self.rng)]
         validation = objective.take(np.concatenate([fold.test for fold in folds]))
-        # Columns in units of their own are fitted one after the other.
+        # Columns in their own units are fitted one after the other.
         weaker = len(alphas) - len(_RELATIVE_ALPHAS)
         fewest = weaker + _FEWEST if weaker > 0 else 0
         losses: list[NDArray] = []
@@ -546,9 +549,9 @@ class LeftOutErrors(NamedTuple):
         )
 
     def by_ridge(self, path: ridge.RidgePath, alphas: NDArray) -> NDArray:
-        """Return the errors of ridge regression on the rows of the folds.
+        """Return the held-out errors of ridge regression on the folds.
 
-        Without folds they are leave-one-out errors, of at most 5000 rows.
+        Without folds they are leave-one-out errors of at most 5000 rows.
         """
         Y = self.objective.targets
         weights = self.objective.weights
@@ -563,17 +566,18 @@ class LeftOutErrors(NamedTuple):
         return leave_one_out(path, RidgeFilter(), *args)
 
     def reduced_alpha(self) -> float:
-        """Return the penalty of a third of the features, at most 200, and 8000 rows."""
+        """Return the penalty of a third of the features (at most 200), 8000 rows."""
         count = max(1, min(_MOST_FEATURES, round(_FEATURES * self.design.shape[1])))
         return self.smaller_alpha(count, _ROWS)
 
     def smaller_alpha(self, n_features: int, most_rows: int) -> float:
         """Return the penalty of a smaller problem, corrected by ridge regression.
 
-        It has the leading principal components of the features. The minima of the paths
-        are interpolated: the grid is coarse beside the correction, which is the ratio
-        of the penalties of least leave-one-out error on all and on the smaller
-        features, between 0.01 and 1. With folds all rows are kept.
+        The smaller problem has the leading principal components of the features. The
+        minima of the paths are interpolated, because the grid is coarse relative to the
+        correction. The correction is the ratio of the best leave-one-out penalties on
+        all and on the smaller features, between 0.01 and 1. With folds all rows are
+        kept.
         """
         spectrum = self._ridge()
         n = self.design.shape[0]
@@ -596,7 +600,7 @@ class LeftOutErrors(NamedTuple):
         return ridge.ridge_path(self.design, Y, **self.objective._weighting)
 
     def _ridge_alpha(self, path: ridge.RidgePath) -> float:
-        """Return the penalty of least left-out error of ridge regression."""
+        """Return the penalty of ridge regression with the lowest held-out error."""
         cut = replace(self.objective, targets=without_tails(self.objective))
         alphas = path.alphas(RidgeFilter())
         errors = self._replace(objective=cut).by_ridge(path, alphas)
@@ -604,7 +608,7 @@ class LeftOutErrors(NamedTuple):
 
 
 def random_folds(n: int, rng: np.random.Generator) -> Folds | None:
-    """Return five random folds of few rows; None for many."""
+    """Return five random folds of small data; None for large data."""
     if n > _FOLD_ROWS or n < _FOLDS:
         return None
     parts = np.array_split(rng.permutation(n), _FOLDS)
@@ -612,17 +616,17 @@ def random_folds(n: int, rng: np.random.Generator) -> Folds | None:
 
 
 def _random_part(n: int, rng: np.random.Generator) -> Fold:
-    """Return the fold that leaves out a fifth of the rows."""
+    """Return the fold that leaves out a random fifth of the rows."""
     count = min(n - 1, max(1, round(_HELD_OUT * n)))
     out = np.sort(rng.permutation(n)[:count])
     return Fold(out, out)
 
 
 def _is_over(errors: NDArray, least_count: int) -> bool:
-    """Return whether weaker penalties are not worth a try.
+    """Return whether weaker penalties need not be tried.
 
-    They are, whatever their number, until the error has fallen below that of the first
-    penalty or has risen above it: until then all of them leave a constant.
+    They are tried, whatever their number, until the error has decreased below that of
+    the first penalty or risen above it: until then all of them fit a constant.
     """
     last = errors[-_PATIENCE:]
     lowest = errors.min()
@@ -640,7 +644,7 @@ class _Part:
     """The problem of one fold, solved for one penalty after the other.
 
     Features in memory are gathered for each solve, so that a single copy is stored;
-    those elsewhere once. Solutions start from the one before until that fails.
+    other features once. Warm starts are used until one fails.
     """
 
     def __init__(self, objective: Any, design: Design, fold: Fold) -> None:
@@ -654,7 +658,7 @@ class _Part:
 
     @property
     def is_separated(self) -> bool:
-        """Whether labels are told apart, so that weaker penalties change little."""
+        """Whether labels are separated, so that weaker penalties change little."""
         objective = self._objective
         return (
             objective.has_labels
@@ -662,7 +666,7 @@ class _Part:
         )
 
     def fitted(self, alpha: float) -> NDArray:
-        """Return the fit on the test rows for a penalty, (m, d)."""
+        """Return the predictions of the test rows for a penalty, (m, d)."""
         Z = self._features()
         options = SolveOptions(tol=_PATH_TOL)
         solve = self._objective.solve
@@ -688,13 +692,13 @@ class _Part:
 
 
 def mean_losses(validation: Any, losses: NDArray, least: NDArray) -> NDArray:
-    """Return means of losses (k, n) over the rows that count."""
+    """Return means of losses (k, n) over the counted rows."""
     rows = counted_rows(validation, least)
     return np.average(losses[:, rows], axis=1, weights=validation.take(rows).weights)
 
 
 def counted_rows(validation: Any, least: NDArray) -> NDArray:
-    """Return the rows without outliers, whose least residual of all fits is large.
+    """Return the rows that are not outliers: the smallest residual is not large.
 
     All rows count for losses that are not robust.
     """

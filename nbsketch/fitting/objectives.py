@@ -49,13 +49,13 @@ from nbsketch.solvers.row_loss import has_row_loss
 from nbsketch.solvers.solution import Solution, State
 from nbsketch.solvers.spectrum import decompose
 
-# Features times levels, and times classes if there are more than two, up to which a
-# path of penalties takes less than a few seconds.
+# Maximum of features times levels, and times classes if there are more than two, for
+# which a path of penalties takes only a few seconds.
 _SMALL_JOINT = 400
 _SMALL_CLASSES = 1000
 # More classes than this hardly change the choice of their common penalty.
 _MOST_CLASSES = 4
-# Least mean of rates without an intercept: smaller ones lose their digits beside 1/2.
+# Minimum mean of rates without an intercept: smaller ones lose digits next to 1/2.
 _LEAST_RATE = 1e-6
 # Smaller means have lost digits themselves.
 _TINY = float(np.finfo(np.float64).tiny)
@@ -63,10 +63,10 @@ _TINY = float(np.finfo(np.float64).tiny)
 
 @dataclass(frozen=True)
 class ScalarObjective(Objective):
-    """One output, or one for each class against the rest: a column of targets each.
+    """One output, or one-vs-rest classes: each is one column of targets.
 
-    The targets of a loss of means are relative to `unit`, so that those of any unit
-    have all their digits. Penalties, intercepts and losses are in the user's units.
+    Targets of a loss of means are relative to `unit`, so that they keep all digits in
+    any unit. Penalties, intercepts and losses are in the user's units.
     """
 
     loss: Loss
@@ -74,16 +74,16 @@ class ScalarObjective(Objective):
 
     @property
     def _shift(self) -> float:
-        """What the unit adds to intercepts."""
+        """Shift of the intercepts by the unit."""
         return float(np.log(self.unit))
 
     @property
     def loss_scale(self) -> float:
-        """The factor of the losses in the user's units."""
+        """Factor of the losses in the user's units."""
         return self.unit ** (2.0 - getattr(self.loss, "power", 2.0))
 
     def relative(self) -> Self:
-        """Return the objective for targets in their unit."""
+        """Return the objective for targets in units of `unit`."""
         return replace(self, unit=1.0)
 
     @property
@@ -162,7 +162,7 @@ class ScalarObjective(Objective):
     def slope_ratio(self) -> float:
         """Return the mean slope of the loss over the mean residual; 1 for labels.
 
-        Of a loss of means it is the mean curvature.
+        For a loss of means it is the mean curvature.
         """
         if self.loss.is_classification:
             return 1.0
@@ -220,7 +220,7 @@ class JointQuantileObjective(Objective):
 
     @property
     def loss_kind(self) -> str | None:
-        """The levels together, if nothing constrains them but their output matrix."""
+        """Kind "joint", if only the output matrix couples the levels."""
         return None if self.non_crossing else "joint"
 
     def dual_path(
@@ -273,7 +273,7 @@ class JointQuantileObjective(Objective):
 
 @dataclass(frozen=True)
 class LeastSquaresObjective(RadialObjective):
-    """Least squares, for one output or several: one decomposition, every penalty."""
+    """Least squares for one or several outputs: one decomposition, all penalties."""
 
     keep_features: ClassVar[bool | None] = None
     is_closed_form = True
@@ -291,10 +291,11 @@ class LeastSquaresObjective(RadialObjective):
         rng: np.random.Generator,
         validation: tuple[Design, NDArray] | None = None,
     ) -> FeatureSolution:
-        """Solve for one penalty; None is the best of a path.
+        """Solve for one penalty; None chooses the best of a path.
 
-        It is the one of least error on rows left out, or on `validation`, features and
-        targets. Blocks of rows are compared with single rows that have chosen it.
+        It has the lowest error on left-out rows, or on `validation` (features and
+        targets). If leave-one-out has chosen it, the choice is compared with leaving
+        blocks out.
         """
         spectrum, filter = self._decompose(design)
         alpha = self._given(filter, alpha)
@@ -319,7 +320,7 @@ class LeastSquaresObjective(RadialObjective):
     def errors_left_out(
         self, design: Design, alpha: float | None, rng: np.random.Generator
     ) -> AlphaPath:
-        """Return errors on rows left out, for one penalty or a path (None)."""
+        """Return held-out errors for one penalty or a path (None)."""
         spectrum, filter = self._decompose(design)
         left_out = LeftOutErrors(self, design, rng)
         alpha = self._given(filter, alpha)
@@ -344,7 +345,7 @@ class LeastSquaresObjective(RadialObjective):
     def _errors(
         self, spectrum: Any, filter: Filter, left_out: LeftOutErrors, alphas: NDArray
     ) -> NDArray:
-        """Return the error of each penalty on rows left out."""
+        """Return the held-out error of each penalty."""
         return left_out.by_ridge(spectrum, alphas)
 
     def _solution(
@@ -356,7 +357,7 @@ class LeastSquaresObjective(RadialObjective):
         return FeatureSolution(B, b, alpha, objective, gap)
 
     def solve_gram(self, K: NDArray, alpha: float) -> FeatureSolution:
-        """Solve without a sketch, for the Gram matrix of the rows."""
+        """Solve without a sketch, for the Gram matrix of the samples."""
         A, b, objective = solve_exact(K, self.targets, alpha, **self.problem())
         gap = relative_gap(K, self.rotated(), A, alpha)
         return FeatureSolution(A, b, alpha, objective, gap)
@@ -371,11 +372,11 @@ class LeastSquaresObjective(RadialObjective):
         return np.average(squares, axis=0, weights=self.weights)
 
     def rotated(self) -> RotatedOutputs:
-        """Return the targets as systems of columns take them."""
+        """Return the targets in the form of systems of columns."""
         return RotatedOutputs(self.targets, **self.problem())
 
     def problem(self) -> dict[str, Any]:
-        """Return the output matrix, weights and intercept, as solvers take them."""
+        """Return the output matrix, weights and intercept in the form of solvers."""
         return {"output": self.factor.T @ self.factor, **self._weighting}
 
 
@@ -392,13 +393,13 @@ def regression_objective(
     if loss.is_classification:
         raise ValueError(
             f"`loss` must be a loss of residuals, got {loss!r}: use "
-            "SketchedKernelClassifier for losses of margins"
+            "SketchedKernelClassifier for margin losses"
         )
     factor = output.factor(Y.shape[1])
     if isinstance(loss, SquareLoss):
         return LeastSquaresObjective(Y, weights, fit_intercept, loss, factor)
     if Y.shape[1] == 1 and isinstance(output, IdentityOutput):
-        loss.link(Y)  # names targets that are out of range, in their own unit
+        loss.link(Y)  # names targets out of range, in their own unit
         unit = _unit(Y, weights, fit_intercept, loss)
         return ScalarObjective(loss.link(Y / unit), weights, fit_intercept, loss, unit)
     if not loss.is_radial and Y.shape[1] == 1:
@@ -416,7 +417,7 @@ def regression_objective(
 def _unit(
     Y: NDArray, weights: NDArray | None, fit_intercept: bool, loss: Loss
 ) -> float:
-    """Return the unit of targets: of a loss of means, with an intercept, their mean."""
+    """Return the unit of targets: their mean, for a loss of means with an intercept."""
     if not isinstance(loss, LogLinkLoss):
         return 1.0
     mean = weighted_mean(Y, weights)
@@ -436,14 +437,14 @@ class SpectralObjective(LeastSquaresObjective):
     """Least squares regularized by a spectral filter."""
 
     is_certified = False
-    loss_kind = None  # filters have no machine on all rows
+    loss_kind = None  # filters need a sketch
 
     filter: Filter
     criterion: str
     n_steps: int | None = None
 
     def _given(self, filter: Filter, alpha: float | None) -> float | None:
-        """Return the parameter if it is given, by itself or as a number of steps."""
+        """Return the parameter if it is given, directly or as a number of steps."""
         if isinstance(filter, LandweberFilter) and self.n_steps is not None:
             return filter.alpha(self.n_steps)
         return alpha

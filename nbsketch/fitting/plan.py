@@ -1,6 +1,6 @@
-"""The plan of a fit: the words of an estimator, checked and resolved once.
+"""The plan of a fit: parameters of an estimator, checked and resolved once.
 
-How large a sketch is: the default sizes, ``size="auto"``, and the default sketch.
+Also the default sizes and the default sketch, and ``size="auto"``.
 """
 
 import math
@@ -23,22 +23,23 @@ from nbsketch.rows.transform import PREPROCESSINGS
 from nbsketch.sketches import IdentitySketch, SizedRecipe, SketchRecipe
 from nbsketch.solvers.stochastic import METHODS, StochasticSolver
 
-# The sketch of a model whose `sketch` is None, unless all rows are taken. Sub-sampling
-# is the most accurate at equal time of prediction; denser sketches gain a few percent
-# at equal size, for a multiple of that time (`nbsketch reproduce sketch-cost`).
+# The default sketch of a model with `sketch` None, unless all rows are used.
+# Subsampling is the most accurate at equal time of prediction; denser sketches gain a
+# few percent at equal size, for a multiple of that time (`nbsketch reproduce
+# sketch-cost`).
 _DEFAULT_SKETCH = "subsampling"
-# Default sizes are reduced above some number of rows so that n s^2 stays below a budget
-# of work (a few seconds), but not below this size.
+# Default sizes are reduced for large n so that n s^2 stays within a budget of a few
+# seconds, but not below this size.
 _LEAST_SIZE = 100
 # Least squares: all rows in closed form up to the first number.
 _EXACT_ROWS = 1500
 _LEAST_SQUARES_SIZE = 1000
 _LEAST_SQUARES_WORK = 5e10
-# The exact machine is the default up to so much work: nanoseconds of its passes over
-# all pairs of rows, if the kernel values are kept in memory. A value takes a fixed
-# time, a time per feature, and in each pass a time per output. Newton steps for the
-# other losses take more passes, most of all those for losses with kinks, and each
-# output has its own; with more outputs, the factorizations of small n take too long.
+# The exact method is the default up to this cost: nanoseconds of its passes over all
+# pairs of rows, with stored kernel values. A value takes a fixed time, a time per
+# feature, and in each pass a time per output. Newton steps for other losses take more
+# passes, most for losses with kinks, and separate ones for each output; with more
+# outputs, the factorizations of small n take too long.
 _EXACT_WORK = 1.2e9
 _EXACT_BYTES = 6e8
 _PASSES = {"square": 20, "smooth": 100, "kinked": 250}
@@ -47,49 +48,51 @@ _VALUE = 0.3
 _PER_FEATURE = 0.03
 _READ = 0.2
 _PER_OUTPUT = 0.16
-# Up to so many rows a Cholesky factorization of the Gram matrix is as fast as passes.
+# Up to this many rows, a Cholesky factorization of the Gram matrix is as fast as
+# passes.
 _DENSE_ROWS = 4000
-# The matrix, the system that is factorized, and the kernel values before them.
+# The matrix, the factorized system, and the kernel values before them.
 _DENSE_COPIES = 3
-# Above this size sketches are solved by conjugate gradients as well, and above so much
-# n s^2, which the closed form costs. It serves all penalties, so that a search pays for
-# it up to the second size.
+# Above this size and this n s^2, the cost of the closed form, sketches are also solved
+# by conjugate gradients. The closed form gives all penalties, so a search uses it up to
+# the second size.
 _LARGE_SIZE = 1000
 _LARGE_SEARCH = 1500
 _LARGE_WORK = 1e11
-# Each pass evaluates again what of K S^T does not fit into memory. All of it pays from
-# the size on whose square is so many times the number of landmarks: .1 to .3 of the
-# closed form's time for a given penalty, .9 to 1.1 for one that is chosen.
+# Each pass re-evaluates the part of K S^T that does not fit into memory. Recomputing
+# everything is faster from the size whose square is this many times the number of
+# landmarks: 0.1 to 0.3 of the time of the closed form for a given penalty, 0.9 to 1.1
+# for a chosen one.
 _EVALUATED_AGAIN = 500
-# Landmarks beyond the exact machine: n s up to the first number near its end, where
-# more of them keep the error from a jump, but not below the second, whose passes do not
-# grow with n: time is linear. With several outputs n s and the passes over them, of
-# each output, stay below a budget, or below what the landmarks cost one output.
+# Landmarks above the exact method: n s up to the first number near its end, where more
+# landmarks avoid a jump of the error, but at least the second number, with a constant
+# number of passes: time is linear in n. With several outputs, n s and the passes for
+# each output stay within a budget, or within the cost of the landmarks for one output.
 _MOST_VALUES = 9e7
 _LANDMARKS = 2500
 _VALUES = 3.75e8
 _COLUMN = 0.45
 _COLUMN_OUTPUT = 0.55
-# Landmarks of other losses of residuals, at most: factors of Newton steps cost s^3
-# several times, and kinks take more passes.
+# Maximum number of landmarks for other losses of residuals: factors of Newton steps
+# cost s^3 several times, and kinks take more passes.
 _MOST_BY_PASSES = {"smooth": 3500, "kinked": 2500}
-# Rows of each of these landmarks, at least.
+# Minimum number of rows per landmark.
 _ROWS_EACH = 3
 _ITERATIVE_SIZE = 500
 _ITERATIVE_WORK = 5e10
-# Beyond the exact machine of other losses, so that its error has no jump: .57 to .75 of
-# the error of 500 landmarks on smooth functions, .93 to .97 on california, for two to
-# three times the time, which is that of the exact machine at its limit.
+# Above the exact method of other losses, to avoid a jump of the error: 0.57 to 0.75 of
+# the error of 500 landmarks on smooth functions, 0.93 to 0.97 on california, for two to
+# three times the time, which equals that of the exact method at its limit.
 _NEWTON_SIZE = 1250
 _NEWTON_WORK = {"smooth": 3e10, "kinked": 1.5e10}
-# Several levels together: Newton steps factorize matrices of size times levels, at most
-# this; few of them are needed, after steps of splitting.
+# Joint quantile levels: Newton steps factorize matrices of size times levels, at most
+# this; few are needed after splitting steps.
 _JOINT_ROWS = 3000
 _JOINT_WORK = 1.8e10
 _STOCHASTIC_SIZE = 300
-# Beyond the memory limit a default size is reduced, not below this,
+# Above the memory limit a default size is reduced, at least to this,
 _LEAST_SYSTEM = 500
-# until so many matrices of that order fit: S K S^T, systems, their factors and copies.
+# until this many matrices of that order fit: S K S^T, systems, factors and copies.
 _SYSTEMS = 6
 
 
@@ -97,24 +100,25 @@ _SYSTEMS = 6
 class AutoSize:
     """Rule to choose the number of rows s of a sketch: ``size="auto"``.
 
-    s doubles until the held-out loss improves by less than `tol` relative, or until a
-    budget would be exceeded; the s of least loss is kept. Each larger sketch reuses
-    the rows and kernel values of the smaller one, so the whole path costs little more
-    than its last fit. CountSketch and sparse JL sketches are drawn anew.
+    s doubles until the held-out loss improves by less than `tol` (relative), or until a
+    budget would be exceeded; the s with the lowest loss is used. Each larger sketch
+    reuses the rows and kernel values of the smaller one, so the whole path costs little
+    more than its last fit. CountSketch and sparse JL sketches are redrawn.
 
     Parameters
     ----------
     start : int, default=50
-        First number of rows of a sketch given by name, at most the number of rows of X.
-        A recipe given as an object starts from its own size.
+        First number of rows of a sketch given by name, at most the number of samples. A
+        recipe given as an object starts from its own size.
     max_size : int, default=3200
-        Largest number of rows; at most the number of rows of X is used, and as many as
-        the memory limit has room for.
+        Maximum number of rows, limited by the number of samples and by the memory
+        limit.
     seconds : float or None, default=None
-        Time budget: no size is tried that would exceed it at four times the time of the
-        size before. The model then depends on the machine. None: no budget.
+        Time budget: a size is not tried if four times the time of the previous one
+        would exceed it. The model then depends on the speed of the computer. None: no
+        budget.
     tol : float, default=0.01
-        Smallest relative improvement of the loss for which s keeps doubling.
+        Minimum relative improvement of the loss to continue doubling.
 
     Examples
     --------
@@ -142,10 +146,9 @@ class AutoSize:
         check_real("tol", self.tol, low=0, high=1, high_open=True)
 
     def rows_to_add(self, path: dict[str, list], n: int) -> int:
-        """Return the number of rows to add after a path of sizes, 0 to stop.
+        """Return the number of rows to add after a path of sizes; 0 to stop.
 
-        `path` has the sizes, losses and times since the start so far; n is the number
-        of rows of X.
+        `path` has the sizes, losses and times so far; n is the number of samples.
         """
         size = path["size"][-1]
         loss = path["loss"]
@@ -155,7 +158,7 @@ class AutoSize:
         return max(0, min(rows, _solvable(min(self.max_size, n)) - size))
 
     def _affordable_rows(self, size: int, path: dict[str, list]) -> int:
-        """Return the number of rows of a doubling, 0 without time for it."""
+        """Return the number of rows of a doubling; 0 if the time does not suffice."""
         seconds = path["seconds"]
         if self.seconds is None:
             return size
@@ -164,7 +167,7 @@ class AutoSize:
 
 
 class SolveOptions(NamedTuple):
-    """Accuracy, largest number of iterations, and callback of a solver."""
+    """Accuracy, maximum number of iterations, and callback of a solver."""
 
     tol: float = 1e-6
     max_iter: int = 1000
@@ -173,7 +176,7 @@ class SolveOptions(NamedTuple):
 
 @dataclass(frozen=True)
 class Plan(fields.Checked):
-    """The words of an estimator, checked and resolved once for all steps of a fit."""
+    """Parameters of an estimator, checked and resolved once for all steps of a fit."""
 
     kernel: Any = "auto"
     bandwidth: Any = None
@@ -195,17 +198,17 @@ class Plan(fields.Checked):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _ = self.growth, self.stochastic  # refuses other words
+        _ = self.growth, self.stochastic  # checks their names
 
     @classmethod
     def of(cls, estimator: Any, **changes: Any) -> Self:
-        """Return the plan of an estimator; what it does not have is the default."""
+        """Return the plan of an estimator; missing parameters have their default."""
         names = [name for name in cls.__dataclass_fields__ if hasattr(estimator, name)]
         return cls(**{name: getattr(estimator, name) for name in names} | changes)
 
     @cached_property
     def growth(self) -> AutoSize | None:
-        """The rule by which the size is chosen; None if it is given, or the default."""
+        """The rule that chooses the size; None if it is given, or the default."""
         if isinstance(self.size, str):
             if self.size != "auto":
                 raise ValueError(
@@ -232,18 +235,18 @@ class Plan(fields.Checked):
         return self.sketch is None and self.size is None
 
     def options(self) -> SolveOptions:
-        """Return the options of a solver, which reports to whoever watches the fit."""
+        """Return the options of a solver, with a callback that reports progress."""
         callback = solver_callback("solver", self.tol)
         return SolveOptions(self.tol, self.max_iter, callback)
 
     def recipe(self, n: int, default: int) -> SketchRecipe:
-        """Return the recipe of the first sketch of n rows, whose default size is given.
+        """Return the recipe of the first sketch of n rows, with this default size.
 
-        Named or given sketches are kept. None: all rows (no sketch) if `size` is None
-        and the default size is n, else sub-sampling, so that a prediction costs `size`
-        kernel values. A sketch given by name without a size has the default size; half
-        the rows if that is all of them, because a random square matrix loses
-        directions.
+        Sketches given by the user are kept. None: all rows (no sketch) if `size` is
+        None and the default size is n, else subsampling, so that a prediction costs
+        `size` kernel values. A sketch given by name without a size has the default
+        size; half the rows if the default is all of them, because a random square
+        matrix loses directions.
         """
         sketch = self.sketch
         size = self.size
@@ -268,7 +271,7 @@ class Plan(fields.Checked):
         return replace(self, sketch=sketch, size=size)
 
     def check_size_is_fixed(self) -> None:
-        """Refuse a size that is to be chosen."""
+        """Raise an error if the size is to be chosen."""
         if self.growth is not None:
             raise ValueError(
                 f"`size` must be an integer or None, got {self.size!r}: "
@@ -276,7 +279,7 @@ class Plan(fields.Checked):
             )
 
     def check_has_path(self) -> None:
-        """Refuse settings for which there is no path of penalties on one sketch."""
+        """Raise an error if there is no path of penalties on one sketch."""
         if self.stochastic is not None:
             raise ValueError(
                 f"`solver` must be 'auto' for a path of alphas, got {self.solver!r}"
@@ -287,14 +290,14 @@ class Plan(fields.Checked):
 def takes_all_rows(
     loss: str | None, n: int, n_features: int, n_outputs: int = 1
 ) -> bool:
-    """Return whether the default of a loss is the exact machine, without a sketch.
+    """Return whether the default of a loss is the exact method, without a sketch.
 
     Parameters
     ----------
     loss : {"square", "smooth", "kinked"} or None
-        Kind of the loss. None: one that has a sketch for any n.
+        Kind of the loss. None: a loss that needs a sketch for any n.
     n, n_features, n_outputs : int
-        Numbers of rows, of features and of outputs.
+        Numbers of samples, features and outputs.
     """
     if loss is None or (loss != "square" and not has_few_outputs(n_outputs)):
         return False
@@ -305,17 +308,17 @@ def takes_all_rows(
 
 
 def has_few_outputs(n_outputs: int) -> bool:
-    """Return whether losses other than the square may have a machine on all rows."""
+    """Return whether losses other than the square loss may use all rows."""
     return n_outputs <= _MOST_OUTPUTS
 
 
 def kept_pairs(n: int) -> bool:
-    """Return whether the kernel values of all pairs of rows are kept in memory."""
+    """Return whether the kernel values of all pairs of rows are stored."""
     return 4 * (n**2 / 2) <= _EXACT_BYTES
 
 
 def is_solved_by_passes(n: int) -> bool:
-    """Return whether least squares on all rows has more than one decomposition."""
+    """Return whether least squares on all rows is solved by passes."""
     return n > _EXACT_ROWS
 
 
@@ -350,10 +353,10 @@ def is_large(
 
 
 def landmarks_size(n: int, n_outputs: int) -> int:
-    """Return the default number of landmarks of least squares by passes over them.
+    """Return the default number of landmarks for least squares by passes.
 
-    It is n where they are more than half of the rows: passes over all pairs of rows
-    then take less time (scm20d: 9 seconds instead of 16).
+    It is n if the landmarks are more than half of the rows: passes over all pairs are
+    then faster (scm20d: 9 seconds instead of 16).
     """
     per_value = _COLUMN + _COLUMN_OUTPUT * n_outputs
     largest = max(_LANDMARKS, int(_MOST_VALUES / n))
@@ -362,7 +365,7 @@ def landmarks_size(n: int, n_outputs: int) -> int:
 
 
 def passes_size(loss: str, n: int) -> int:
-    """Return the default number of landmarks of losses of residuals, by passes.
+    """Return the default number of landmarks for losses of residuals, by passes.
 
     The kind of the loss is "smooth" or "kinked".
     """
@@ -371,22 +374,22 @@ def passes_size(loss: str, n: int) -> int:
 
 
 def least_squares_size(n: int) -> int:
-    """Return the default size of a sketch for the square loss, n up to 1500 rows."""
+    """Return the default sketch size for the square loss, n up to 1500 samples."""
     if n <= _EXACT_ROWS:
         return n
     return _affordable(n, _LEAST_SQUARES_WORK, _LEAST_SQUARES_SIZE)
 
 
 def iterative_size(n: int, n_solves: int = 1) -> int:
-    """Return the default size for the other losses, with some problems to solve."""
+    """Return the default sketch size for other losses, for several problems."""
     return _affordable(n, _ITERATIVE_WORK / n_solves, _ITERATIVE_SIZE)
 
 
 def newton_size(loss: str, n: int, n_outputs: int) -> int:
-    """Return the default number of landmarks of other losses beyond the exact machine.
+    """Return the default number of landmarks for other losses above the exact method.
 
-    The kind of the loss is "smooth" or "kinked". More outputs than the exact machine
-    takes have the size of sketches.
+    The kind of the loss is "smooth" or "kinked". With more outputs than the exact
+    method supports, it is the default sketch size.
     """
     size = iterative_size(n, n_outputs)
     if not has_few_outputs(n_outputs):
@@ -396,7 +399,7 @@ def newton_size(loss: str, n: int, n_outputs: int) -> int:
 
 
 def joint_size(n: int, n_levels: int) -> int:
-    """Return the default size for quantile levels that are solved for together."""
+    """Return the default sketch size for jointly solved quantile levels."""
     largest = max(_LEAST_SIZE, min(n // 4, _solvable(_JOINT_ROWS) // n_levels))
     return _affordable(n, _JOINT_WORK, largest)
 
@@ -408,9 +411,9 @@ def stochastic_size(n: int) -> int:
 
 
 def _solvable(size: int) -> int:
-    """Return the size, or a smaller one whose systems fit into the limit of the user.
+    """Return the size, or a smaller one whose systems fit into the user's limit.
 
-    What is free at the moment decides no size: the same fit has the same answer.
+    Free memory does not affect the size: the same fit gives the same result.
     """
     while size > _LEAST_SYSTEM and not fits(
         8.0 * size**2, copies=_SYSTEMS, modest=math.inf

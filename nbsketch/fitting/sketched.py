@@ -1,7 +1,7 @@
-"""Sketched rows, the second step of a fit: rows prepared, length scales learned, drawn.
+"""Sketched rows, the second step of a fit: transform, learn length scales, draw.
 
 Features and structured prediction have no loss of their own: their length scales are
-those of ridge regression to given targets.
+learned by ridge regression on given targets.
 """
 
 from collections.abc import Iterable, Sequence
@@ -40,13 +40,13 @@ from nbsketch.solvers.design import Design
 from nbsketch.solvers.left_out import Folds
 from nbsketch.tuning import tune
 
-# Kernels by name whose length scales can be learned, and the argument of `tune`.
+# Kernels by name with learnable length scales, and the argument of `tune`.
 _FAMILIES = LEARNABLE_NAMES | {"auto": "auto"}
-# Share of the time of a fit, if it is limited, for learning length scales.
+# Share of the time of a limited fit for learning length scales.
 _LEARNING = 0.4
-# Length scales cannot be estimated from fewer rows.
+# Length scales cannot be estimated from fewer samples.
 _LEAST_ROWS = 30
-# Integers with at most as many values are labels of classes.
+# Integers with at most this many values are class labels.
 _MOST_CLASSES = 20
 # Number of features whose length scales are listed.
 _SHORTEST = 5
@@ -64,9 +64,9 @@ class TuningTarget(NamedTuple):
     robust : bool
         Whether the loss is robust to outliers.
     alpha : float or None
-        The penalty if it is given, in units of the square loss.
+        Given penalty, in units of the square loss. None: not given.
     folds : tuple of Fold or None
-        Rows that are left out together. None: each row by itself.
+        Rows left out together. None: single rows.
     """
 
     targets: NDArray
@@ -77,19 +77,19 @@ class TuningTarget(NamedTuple):
 
 
 class Inputs(NamedTuple):
-    """Prepared rows and their kernel.
+    """Transformed samples and their kernel.
 
     Attributes
     ----------
     rows : ndarray or csr_array of shape (n, p)
-        The rows of X, transformed if there is a scaler.
+        The samples X, transformed if there is a scaler.
     kernel, bandwidth
-        As `nbsketch.kernels.as_kernel` takes them.
+        Arguments of `nbsketch.kernels.as_kernel`.
     scaler : InputScaler or None
-        The transformation of the rows.
+        Transformation of the samples. None: unchanged.
     length_scales : ndarray of shape (q,) or None
-        Learned ones, in standard deviations of the features; infinite for
-        constant and for dropped features.
+        Learned length scales, in standard deviations of the features; infinite for
+        constant and dropped features.
     alpha : float or None
         Penalty learned with the length scales, in units of the square loss.
     """
@@ -108,13 +108,13 @@ def is_auto(bandwidth: Any) -> bool:
 
 
 def is_learnable(kernel: Any, X: Any) -> bool:
-    """Return whether there are length scales to learn: dense X and a named kernel."""
+    """Return whether length scales can be learned: dense X and a named kernel."""
     is_dense = getattr(X, "ndim", 0) == 2 and not sp.issparse(X)
     return isinstance(kernel, str) and kernel in _FAMILIES and is_dense
 
 
 def check_learnable(kernel: Any, X: Any) -> None:
-    """Refuse kernels and rows for which there are no length scales to learn."""
+    """Raise an error if there are no length scales to learn."""
     if not is_learnable(kernel, X):
         kind = "sparse X" if sp.issparse(X) else "X"
         raise ValueError(
@@ -125,7 +125,7 @@ def check_learnable(kernel: Any, X: Any) -> None:
 
 
 def check_inputs(X: Any, plan: Plan) -> None:
-    """Check that the rows of X can be prepared as planned."""
+    """Check that the samples X can be transformed as planned."""
     kernel = plan.kernel
     preprocessing = plan.preprocessing
     if is_auto(plan.bandwidth):
@@ -139,7 +139,7 @@ def check_inputs(X: Any, plan: Plan) -> None:
 
 
 def learns_scales(plan: Plan, X: Any) -> bool:
-    """Return whether length scales are learned, as asked for or by default."""
+    """Return whether length scales are learned, on request or by default."""
     bandwidth = plan.bandwidth
     by_default = bandwidth is None and is_learnable(plan.kernel, X)
     return is_auto(bandwidth) or by_default
@@ -148,11 +148,11 @@ def learns_scales(plan: Plan, X: Any) -> bool:
 def prepare_inputs(
     X: Any, plan: Plan, target: TuningTarget, size: int, rng: np.random.Generator
 ) -> Inputs:
-    """Return the prepared training rows and their kernel.
+    """Return the transformed training samples and their kernel.
 
-    Length scales are learned if the bandwidth is "auto", or None where that is
-    possible. Otherwise rows are transformed only if a preprocessing is named. `size` is
-    the size of the sketch to be drawn.
+    Length scales are learned if the bandwidth is "auto", or None if possible. Otherwise
+    samples are transformed only if a preprocessing is named. `size` is the size of the
+    sketch to be drawn.
     """
     kernel = plan.kernel
     bandwidth = plan.bandwidth
@@ -176,7 +176,7 @@ def learn_inputs(
     rng: np.random.Generator,
     preprocessing: str = "standard",
 ) -> Inputs:
-    """Learn length scales for targets; with fewer than 30 rows, the median."""
+    """Learn length scales for targets; with fewer than 30 samples, use the median."""
     if X.shape[0] < _LEAST_ROWS:
         return Inputs(X, kernel, "median")
     tuned = tune(
@@ -206,12 +206,12 @@ def _report(iteration: int, error: float) -> bool:
 def as_targets(y: Any, n: int) -> NDArray:
     """Return targets (n, d) of ridge regression for numbers or labels.
 
-    Texts, booleans and integers with at most 20 values are labels of classes, with one
-    indicator for each class.
+    Strings, booleans and integers with at most 20 values are class labels, with one
+    indicator per class.
     """
     if y is None:
         raise ValueError(
-            "`y` must be given for bandwidth='auto', got None: pass targets, or "
+            "`y` must be passed for bandwidth='auto', got None: pass targets, or "
             "bandwidth='median'"
         )
     check_unmasked("y", y)
@@ -231,13 +231,13 @@ def as_targets(y: Any, n: int) -> NDArray:
 
 
 def _of_one_type(objects: NDArray) -> NDArray:
-    """Return texts, or numbers in the type that holds all of them."""
+    """Return strings, or numbers in their common dtype."""
     values = np.asarray(objects.tolist())
     return np.asarray(as_numbers("y", values)) if values.dtype.kind == "O" else values
 
 
 def summary_lines(model: Any, entries: Iterable[tuple[str, str]]) -> str:
-    """Return a summary of a fitted model: its kernel and length scales, and entries."""
+    """Return a summary of a fitted model: kernel, length scales and other entries."""
     widths = np.ravel(getattr(model.kernel_, "bandwidth", ()))
     shown = f", bandwidth {widths[0]:.4g}" if len(widths) == 1 else ""
     lines = [("kernel", type(model.kernel_).__name__ + shown)]
@@ -262,21 +262,21 @@ def shortest_scales(model: Any) -> str:
 
 
 class SketchedData(NamedTuple):
-    """Prepared training rows, their sketch, and a random stream for the next steps."""
+    """Transformed training samples, their sketch, and a random stream."""
 
     inputs: Inputs
     sketch: Sketch
     sketch_map: SketchMap
     rng: np.random.Generator
-    # Projection and features, if they are already computed.
+    # Projection and features, if already computed.
     features: tuple[NDArray, Design] | None = None
     size_path: dict[str, NDArray] | None = None
-    # Indices of the training rows among those given; None for all of them.
+    # Indices of the training samples among those given; None for all of them.
     kept: NDArray | None = None
 
     @property
     def rows(self) -> Any:
-        """The prepared rows."""
+        """The transformed samples."""
         return self.inputs.rows
 
     @property
@@ -286,15 +286,15 @@ class SketchedData(NamedTuple):
 
     @property
     def expansion(self) -> SketchMap:
-        """The map for other rows than the training rows."""
+        """The map for samples other than the training samples."""
         return self.sketch_map.original(self.kept)
 
     def transform(self, rows: Any, name: str) -> Any:
-        """Return other rows as prepared for the kernel; errors call them `name`."""
+        """Return other samples transformed for the kernel; errors call them `name`."""
         return transform_rows(rows, self.inputs.scaler, self.kernel, name)
 
     def design(self, keep: bool | None = None) -> tuple[NDArray, Design]:
-        """Return the projection and the features of the training rows.
+        """Return the projection and the features of the training samples.
 
         Features are stored if `keep` is true; None stores them if they are small.
         """
@@ -303,7 +303,7 @@ class SketchedData(NamedTuple):
         return sketched_design(self.sketch_map, self.rows, keep=keep)
 
     def subsampled(self, size: int) -> Self:
-        """Return the rows with a sub-sample of them as the sketch."""
+        """Return the samples with a random subset as the sketch."""
         sketch = SubsamplingSketch(size).draw(self.rows.shape[0], self.rng)
         sketch_map = SketchMap.of(self.kernel, self.rows, sketch)
         return self._replace(sketch=sketch, sketch_map=sketch_map, features=None)
@@ -315,13 +315,13 @@ def draw_map(
     rngs: Sequence[np.random.Generator],
     weights: NDArray | None = None,
 ) -> tuple[Sketch, SketchMap]:
-    """Return a sketch of prepared rows and its map; weights are those of the rows.
+    """Return a sketch of transformed samples and its map.
 
-    Landmarks of one's own are prepared as the rows are. Their sketch is the identity.
-    The features of a linear kernel with no more columns than the sketch has rows are
-    the columns themselves.
+    Landmarks given by the user are transformed like the samples; their sketch is the
+    identity. If a linear kernel has no more columns than the sketch has rows, the
+    features are the columns themselves.
     """
-    # A stream each, so that a given bandwidth does not change the sketch.
+    # Separate streams, so that a given bandwidth does not change the sketch.
     kernel = resolve(inputs.rows, inputs.kernel, inputs.bandwidth, rngs[0], weights)
     if not isinstance(recipe, LandmarkSketch):
         sketch = draw(inputs.rows, kernel, recipe, None, rngs[1])
@@ -332,8 +332,8 @@ def draw_map(
     n_features = scaler.n_features if scaler else inputs.rows.shape[1]
     if isinstance(kernel, PrecomputedKernel):
         raise ValueError(
-            "`sketch` must choose training rows for a precomputed kernel, got "
-            f"{recipe!r}: pass the rows and a kernel of them"
+            "`sketch` must choose training samples for a precomputed kernel, got "
+            f"{recipe!r}: pass the samples and a kernel of them"
         )
     points = recipe.points_for(inputs.rows, n_features)
     landmarks = transform_rows(points, scaler, kernel, "points")

@@ -1,4 +1,4 @@
-"""Gram matrices that are never stored: kernel values are folded into products."""
+"""Gram matrices that are not stored: kernel values are folded into products."""
 
 from nbsketch.gram.columns import SketchedColumns
 from nbsketch.gram.form import CompiledForm, KernelLike

@@ -1,4 +1,4 @@
-"""The sketched columns K S^T as an operator, kept in memory or evaluated anew."""
+"""The sketched columns K S^T as an operator, stored or re-evaluated."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from nbsketch._report.validation import check_rows
 from nbsketch.gram.form import KernelLike, rounded_rows, values_type
 from nbsketch.gram.lazy import Product, as_tiled
 
-# Memory of the columns while no limit is set.
+# Memory of the columns if no limit is set.
 MEMORY = 1.5e9
-# Shares of the columns that may be kept, of which the largest that fits is.
+# Shares of the columns that may be stored; the largest that fits is used.
 _SHARES = 1.0, 0.75, 0.5, 0.25
-# Memory of a block of rows. Its float64 values have twice as much: larger ones get new
-# pages from the system for each block, and take twice the time.
+# Memory of a block of rows; its float64 values take twice as much. Larger blocks get
+# new pages from the system each time, and take twice the time.
 _BLOCK_BYTES = 8 << 20
-# Rows and columns of a block that is made symmetric.
+# Rows and columns of a block that is symmetrized at a time.
 _SQUARE = 512
-# Rough time on one thread of one value in both products.
+# Approximate time on one thread of one value in both products.
 _SECONDS_PER_VALUE = 3e-10
 
 
@@ -79,7 +79,7 @@ class SketchedOperator(ABC):
         return self._sketch.columns
 
     def unit(self) -> NDArray:
-        """Return S 1 over its norm, of shape (s,); zeros if it is zero."""
+        """Return S 1 divided by its norm, of shape (s,); zeros if it is zero."""
         total = np.asarray(self._sketch @ np.ones(self.shape[0]))
         return total / (float(np.linalg.norm(total)) or 1.0)
 
@@ -113,18 +113,18 @@ class SketchedOperator(ABC):
 
 
 class ColumnBlocks:
-    """Rows of Z = K S^T in blocks, kept or evaluated in each pass, and sums over them.
+    """Rows of Z = K S^T in blocks, stored or evaluated in each pass, and sums of them.
 
     Parameters
     ----------
     product : Product
-        The map x -> S k_x, in the type in which values are computed.
+        The map x -> S k_x, in the dtype of the values.
     X : ndarray or sparse matrix of shape (n, q)
         Rows.
     dtype : dtype
-        Type of the values.
+        Dtype of the values.
     n_kept : int
-        The first rows, of which values are kept.
+        Number of first rows whose values are stored.
     """
 
     def __init__(self, product: Product, X: Any, dtype: Any, n_kept: int) -> None:
@@ -164,12 +164,12 @@ class ColumnBlocks:
             if stop <= self._n_kept:
                 self._kept.append(self._values(start, stop))
                 yield self._kept[-1]
-            else:  # in memory that is taken once
+            else:  # in a buffer that is allocated once
                 buffer = self._values(start, stop, buffer)
                 yield buffer
 
     def _values(self, start: int, stop: int, out: NDArray | None = None) -> NDArray:
-        """Return rows of Z, in the memory of `out` if that is given."""
+        """Return rows of Z, in the memory of `out` if it is passed."""
         X = self._X[start:stop]
         shape = (stop - start, self.shape[1])
         if self._product.dtype != self.dtype:
@@ -181,13 +181,13 @@ class ColumnBlocks:
         return np.ascontiguousarray(values.T, dtype=self.dtype)
 
     def _cuts(self) -> Iterator[tuple[int, int]]:
-        """Yield where blocks of rows start and stop."""
+        """Yield the starts and stops of blocks of rows."""
         step = as_tiled(self._product.weights).step
         return _cuts(self.shape[0], self.dtype.itemsize * self.shape[1], step)
 
 
 def _cuts(n: int, n_bytes: int, step: int) -> Iterator[tuple[int, int]]:
-    """Yield where blocks of n rows of so many bytes start and stop."""
+    """Yield the starts and stops of blocks of n rows with this size in bytes."""
     height = max(48, _BLOCK_BYTES // n_bytes)
     height = max(1, height // step) * step
     for start in range(0, n, height):
@@ -197,9 +197,9 @@ def _cuts(n: int, n_bytes: int, step: int) -> Iterator[tuple[int, int]]:
 class SketchedColumns(ColumnBlocks, SketchedOperator):
     r"""The matrix :math:`Z = K S^\top` of shape (n, s) and its normal equations.
 
-    ``normal(V)`` is :math:`Z^\top W Z V` in one pass over Z. The values are kept, or
-    as many quarters of them as fit into a memory limit; each pass evaluates the others
-    again, block by block. Sums are float64.
+    ``normal(V)`` is :math:`Z^\top W Z V` in one pass over Z. The values are stored, or
+    as many quarters of them as fit into a memory limit; each pass re-evaluates the
+    others, block by block. Sums are float64.
 
     Parameters
     ----------
@@ -210,11 +210,11 @@ class SketchedColumns(ColumnBlocks, SketchedOperator):
     sketch : Sketch of shape (s, n)
         S; only its active columns are evaluated.
     dtype : {float32, float64}, default=float32
-        Type of the values. Rows that are far apart, in bandwidths, have values in
+        Dtype of the values. Rows at large distances, in bandwidths, have values in
         float64.
     memory : float or None, default=None
-        Bytes that the values may take. None: `nbsketch.get_memory_limit`, and at most
-        1.5e9 while no limit is set.
+        Maximum bytes of the values. None: `nbsketch.get_memory_limit`, and at most
+        1.5e9 if no limit is set.
 
     Attributes
     ----------
@@ -251,8 +251,8 @@ class SketchedColumns(ColumnBlocks, SketchedOperator):
         dtype = values_type(form, X, dtype)
         X = rounded_rows(form, X, dtype)
         landmarks = kernel.take(X, sketch.columns)
-        # Single precision takes .4 to .6 of the time, but S K S^T needs double: where
-        # it has most of the kernel values, they are computed once, for both.
+        # Single precision takes 0.4 to 0.6 of the time, but S K S^T needs double: if it
+        # contains most of the kernel values, they are computed once, for both.
         single = 2 * len(sketch.columns) <= n
         values = np.dtype(dtype if single else np.float64)
         product = Product(kernel, landmarks, sketch.weights, values)
@@ -273,11 +273,11 @@ class SketchedColumns(ColumnBlocks, SketchedOperator):
         return core_of(self._product, self._X, self.active)
 
     def exact(self, rows: NDArray, V: NDArray) -> NDArray:
-        """Return Z[rows] V, with rows and values in float64 whatever `dtype` is."""
+        """Return Z[rows] V, with rows and values in float64 for any `dtype`."""
         return self._exact(self._given[rows]).T @ V
 
     def _keep_with_core(self) -> NDArray:
-        """Keep all values, and return S K S^T, which is made of them."""
+        """Store all values, and return S K S^T computed from them."""
         core = np.zeros(2 * (self.shape[1],))
         weights = as_tiled(self._sketch.weights)
         for start, stop in self._cuts():
@@ -292,7 +292,7 @@ class SketchedColumns(ColumnBlocks, SketchedOperator):
 def kept_share(
     n: int, size: int, dtype: DTypeLike = np.float32, memory: float | None = None
 ) -> float:
-    """Return the share of K S^T of shape (n, size) that is kept between passes."""
+    """Return the share of K S^T of shape (n, size) that is stored between passes."""
     n_bytes = np.dtype(dtype).itemsize * n * size
     for share in _SHARES:
         part = share * n_bytes

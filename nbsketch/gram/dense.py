@@ -10,19 +10,20 @@ from nbsketch._jit.gram import GROUP, PRODUCT, fold, lanes
 from nbsketch._jit.threads import run_tiles
 from nbsketch.gram.form import METRICS, PROFILES, CompiledForm, numbers
 
-# Rows of a register block in double precision.
+# Rows per register block in double precision.
 _LANES = lanes(8)
-# Memory of the working set of one thread: within its L2 cache.
+# Memory of the working set of one thread: fits into its L2 cache.
 _CACHE_BYTES = 384 << 10
-# Rows of a tile, at most: wider tiles are not faster.
+# Maximum rows of a tile: wider tiles are not faster.
 _WIDEST = 240
 # Steps of the diagonal of a triangle.
 _STEPS = 8
-# Distances are expanded into inner products from this many features on, and only while
-# the squared norms of the scaled, centered landmarks stay below this: no digits lost.
+# Distances are expanded into inner products from this number of features on, if the
+# squared norms of the scaled, centered landmarks are below this, so that no digits are
+# lost.
 _EXPAND_FEATURES = 32
 _EXPAND_NORM = {8: 1e3, 4: 30.0}
-# Rough time of one kernel value on one thread: fixed part, and part per feature.
+# Approximate time of one kernel value on one thread: fixed, and per feature.
 _SECONDS_PER_VALUE = 8e-10
 _SECONDS_PER_FEATURE = 4e-11
 
@@ -39,7 +40,7 @@ class PackedLandmarks(NamedTuple):
 def pack_landmarks(
     form: CompiledForm, landmarks: NDArray, dtype: Any = np.float64
 ) -> PackedLandmarks:
-    """Scale and pack landmarks for kernel values of a type."""
+    """Scale and pack landmarks for kernel values of a dtype."""
     scale = form.scale.astype(dtype)
     rows = landmarks.astype(dtype, copy=False)
     with np.errstate(over="ignore", invalid="ignore"):
@@ -75,17 +76,17 @@ def _scaled(rows: NDArray, shift: NDArray, scale: NDArray) -> tuple[NDArray, NDA
 
 
 def _is_exact_shift(form: CompiledForm, rows: NDArray, shift: NDArray) -> NDArray:
-    """Return the features whose shift changes no distance and saves digits.
+    """Return the features whose shift preserves all distances and saves digits.
 
-    Where landmarks differ by less than their size the difference is exact, and scaling
-    it costs fewer digits than scaling large numbers.
+    If landmarks differ by less than their size, the difference is exact, and scaling it
+    loses fewer digits than scaling large numbers.
     """
     width = np.abs(rows - shift).max(axis=0, initial=0)
     return (width <= np.abs(shift) / 2) & (form.metric in ("squared", "absolute"))
 
 
 def _pack(rows: NDArray) -> NDArray:
-    """Return rows in groups, each group feature by feature; the last one is padded."""
+    """Return rows in groups, feature by feature; the last group is padded."""
     full, remainder = divmod(len(rows), GROUP)
     packed = np.zeros((full + bool(remainder), rows.shape[1], GROUP), dtype=rows.dtype)
     groups = rows[: full * GROUP].reshape(full, GROUP, rows.shape[1])
@@ -133,7 +134,7 @@ def evaluate_dense(form: CompiledForm, X: NDArray, Y: NDArray, dtype: Any) -> ND
 
 
 def upper_triangle(form: CompiledForm, X: NDArray) -> NDArray:
-    """Return k(X, X) (n, n) on and above the diagonal; what is below has no meaning."""
+    """Return the upper triangle of k(X, X) (n, n); the lower one is undefined."""
     n, q = X.shape
     out = np.empty((n, n))
     entries = _single_entries(n)
@@ -150,9 +151,9 @@ def _single_entries(m: int, weight: float = 1.0, dtype: Any = np.float64) -> Ent
 
 
 def _tile_width(n: int, n_features: int, itemsize: int = 8) -> int:
-    """Return the rows of a tile: they fit into the cache, and hardly exceed n.
+    """Return the rows of a tile: they fit into the cache and hardly exceed n.
 
-    They fill whole register blocks of numbers of `itemsize` bytes.
+    They fill complete register blocks of numbers of `itemsize` bytes.
     """
     block = lanes(itemsize)
     fitting = _CACHE_BYTES // (itemsize * (n_features + 2 * GROUP))

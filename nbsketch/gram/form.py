@@ -1,4 +1,4 @@
-"""What a Gram matrix needs of a kernel: its compiled form and a few methods."""
+"""Interface of kernels for Gram matrices: a compiled form and a few methods."""
 
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -25,17 +25,17 @@ PROFILES = {
     "power": codes.POWER,
     "complement": codes.COMPLEMENT,
 }
-# Metrics of differences, which do not change if all rows are moved.
+# Metrics of differences, which are invariant to translations of all rows.
 _INVARIANT = "squared", "absolute"
-# Rows may move by so many bandwidths in single precision.
+# Maximum translation in bandwidths in single precision.
 _MOVED = 1e-5
-# Rows of which the medians are computed.
+# Number of rows for computing medians.
 _SAMPLE = 1000
 
 
 @dataclass(frozen=True, eq=False)
 class CompiledForm:
-    r"""A kernel in the terms of compiled code: a profile of a metric.
+    r"""A kernel for compiled code: a profile of a metric.
 
     .. math:: k(x, y) = \text{profile}\Bigl(\text{metric}
         \bigl(\text{scale} \circ x, \text{scale} \circ y\bigr)\Bigr)
@@ -43,12 +43,12 @@ class CompiledForm:
     Parameters
     ----------
     metric : {"squared", "absolute", "product", "minimum", "tanimoto"}
-        What is computed from the scaled features of two rows: the sum of squared
-        differences, of absolute differences or of products; the product over the
-        features of the smaller value; the Tanimoto similarity
-        p / (||x||^2 + ||y||^2 - p) of the sum of products p.
+        Function of the scaled features of two rows: the sum of squared differences, of
+        absolute differences or of products; the product over the features of the
+        smaller value; the Tanimoto similarity p / (||x||^2 + ||y||^2 - p) of the sum of
+        products p.
     profile : str
-        The function of the metric t that gives the kernel value:
+        Function of the metric t that gives the kernel value:
 
         - "exponential": :math:`2^{-t}`;
         - "matern-1/2", "matern-3/2", "matern-5/2": :math:`e^{-u}` times 1, 1 + u and
@@ -87,7 +87,7 @@ class CompiledForm:
 
 
 def numbers(form: CompiledForm, dtype: np.dtype) -> NDArray:
-    """Return 1, log 2, the offset and the highest exponent of a type."""
+    """Return 1, log 2, the offset and the highest exponent of a dtype."""
     highest = -np.finfo(dtype).minexp
     return np.array([1, np.log(2), form.offset, highest], dtype=dtype)
 
@@ -95,11 +95,11 @@ def numbers(form: CompiledForm, dtype: np.dtype) -> NDArray:
 class KernelLike(Protocol):
     """The methods of a kernel that a Gram matrix calls.
 
-    `nbsketch.kernels.Kernel` describes them and has all but the first two.
+    `nbsketch.kernels.Kernel` documents them and implements all but the first two.
     """
 
     def compiled_form(self, n_features: int) -> CompiledForm | None:
-        """Return the compiled form, or None if only a call gives values."""
+        """Return the compiled form; None if the kernel can only be called."""
 
     def __call__(self, X: Any, Y: Any = None) -> NDArray:
         """Return k(X, Y) of shape (n, m)."""
@@ -111,7 +111,7 @@ class KernelLike(Protocol):
         """Return the landmarks as an array, or raise an error."""
 
     def check_domain(self, name: str, rows: Any) -> None:
-        """Raise an error if the kernel is not defined on the rows."""
+        """Raise an error if the kernel is undefined for some rows."""
 
     def diag(self, X: Any) -> NDArray:
         """Return k(x, x) for each row x of X."""
@@ -120,11 +120,11 @@ class KernelLike(Protocol):
 def rounded_rows(
     form: CompiledForm | None, X: Any, dtype: np.dtype, center: NDArray | None = None
 ) -> Any:
-    """Return rows in a type, dense ones moved near zero first if no value changes.
+    """Return rows in a dtype, dense ones centered first if no value changes.
 
-    float32 keeps seven digits: few of them are left for the differences of large
-    numbers, such as times in seconds since 1970. The rows are moved by `center`, by
-    default their medians, which outliers leave among the other rows.
+    float32 has seven digits, of which few are left for differences of large numbers,
+    such as times in seconds since 1970. The rows are shifted by `center`, by default
+    their medians, which are robust to outliers.
 
     Examples
     --------
@@ -136,7 +136,8 @@ def rounded_rows(
     fixed = form is None or form.metric not in _INVARIANT
     if X.dtype == dtype or sp.issparse(X) or fixed:
         return X.astype(dtype, copy=False)
-    # In float64, for differences in float32 would be rounded before they are stored.
+    # In float64, because differences in float32 would be rounded before they are
+    # stored.
     center = (middle_of(X) if center is None else center).astype(np.float64)
     out = np.empty(X.shape, dtype)
     return np.subtract(X, center, out=out, casting="same_kind")
@@ -145,7 +146,7 @@ def rounded_rows(
 def values_type(
     form: CompiledForm | None, X: Any, dtype: Any, center: NDArray | None = None
 ) -> np.dtype:
-    """Return the type of kernel values: `dtype`, or float64 if rows ask for it.
+    """Return the dtype of kernel values: `dtype`, or float64 if the rows require it.
 
     Rounding moves a row by its distance from the center times 6e-8, in bandwidths.
 
@@ -167,5 +168,5 @@ def values_type(
 
 
 def middle_of(X: NDArray) -> NDArray:
-    """Return the medians of the columns, of a sample of the rows if they are many."""
+    """Return the medians of the columns, on a sample of the rows if there are many."""
     return np.median(X[:: max(1, len(X) // _SAMPLE)], axis=0)

@@ -1,4 +1,4 @@
-"""Products with k(X, L) and k(L, X) that never store them."""
+"""Products with k(X, L) and k(L, X) that do not store these matrices."""
 
 from collections.abc import Callable
 from functools import cached_property
@@ -19,13 +19,13 @@ from nbsketch.gram.sparse import evaluate_sparse, fold_sparse
 # Memory of a tile of kernel values, and its rows of X.
 TILE_BYTES = 4 << 20
 _TILE_ROWS = 480
-# Rows that are read at a time if an index copies or transforms them.
+# Rows read at a time if indexing copies or transforms them.
 _LAZY_ROWS = 1 << 13
 
-# Makes k(landmarks, rows) of rows; it may use the buffer that it is given.
+# Function that evaluates k(landmarks, rows); it may use the buffer passed to it.
 _Tile = Callable[[Any, NDArray], NDArray]
-# Share of nonzeros of the weights above which a matrix product beats the fused sum,
-# unless the weights have so few rows.
+# Share of nonzeros of the weights above which a matrix product is faster than the fused
+# sum, unless the weights have this few rows.
 _DENSE_SHARE = 0.5
 _FEW_ROWS = 8
 
@@ -33,15 +33,15 @@ _FEW_ROWS = 8
 class TiledWeights(Protocol):
     """Weights W of shape (s, m) with their own product with a tile of rows.
 
-    A tile starts at a multiple of `step`, and only the last one may have other than a
-    multiple of `step` rows.
+    A tile starts at a multiple of `step`, and only the last one may have a number of
+    rows that is not a multiple of `step`.
     """
 
     shape: tuple[int, int]
     step: int
 
     def add_block(self, first: int, tile: NDArray, out: NDArray) -> None:
-        """Add W[:, first : first + len(tile)] @ tile to `out`, in its type."""
+        """Add W[:, first : first + len(tile)] @ tile to `out`, in its dtype."""
 
 
 class MatrixWeights:
@@ -66,7 +66,7 @@ class MatrixWeights:
 
 
 def as_tiled(weights: Any) -> TiledWeights:
-    """Return a dense or sparse matrix, or weights of their own kind, as the latter."""
+    """Return a dense or sparse matrix, or custom weights, as tiled weights."""
     return weights if hasattr(weights, "add_block") else MatrixWeights(weights)
 
 
@@ -87,13 +87,13 @@ def fold_by_tiles(
     def work(start: int) -> None:
         rows = X[start : start + height]
         total = np.zeros((out.shape[0], rows.shape[0]))
-        # Shared by all blocks: allocating costs as much as the values.
+        # Shared by all blocks: allocation costs as much as the values.
         buffer = np.empty((min(width, m), rows.shape[0]))
         for i, tile_of in enumerate(tiles):
             weights.add_block(i * width, tile_of(rows, buffer), total)
         out[:, start : start + height] = total
 
-    with one_thread():  # of BLAS: many small products run side by side
+    with one_thread():  # of BLAS: many small products run in parallel
         if form is None:  # a call may not be thread-safe
             for start in range(0, n, height):
                 work(start)
@@ -104,7 +104,7 @@ def fold_by_tiles(
 def _tile_of(
     kernel: KernelLike, form: CompiledForm | None, block: Any, X: Any, narrow: bool
 ) -> _Tile:
-    """Return the function of rows that makes a tile of a block of landmarks.
+    """Return the function of rows that computes a tile of a block of landmarks.
 
     Vector lanes are rows, or landmarks if tiles are `narrow`, with few rows.
     """
@@ -128,19 +128,19 @@ def _tile_of(
 class Product:
     """The map X -> W k(L, X), with landmarks and weights prepared once for many X.
 
-    Kernel values and sums are in double precision, whatever the type of the rows,
-    unless `dtype` asks compiled code for single.
+    Kernel values and sums are in double precision for any dtype of the rows, unless
+    `dtype` requests single precision from compiled code.
 
     Parameters
     ----------
     kernel : KernelLike
         The kernel.
     landmarks : ndarray or csr_array of shape (m, q)
-        L, as `kernel.take` gives them.
+        L, in the form returned by `kernel.take`.
     weights : ndarray, sparse matrix or TiledWeights of shape (s, m)
         W.
     dtype : {float64, float32}, default=float64
-        Type in which compiled code computes values and sums of dense rows.
+        Dtype of values and sums of dense rows in compiled code.
 
     Examples
     --------
@@ -163,7 +163,7 @@ class Product:
         self.shape: tuple[int, int] = weights.shape
 
     def __call__(self, X: Any, dtype: Any = np.float64) -> NDArray:
-        """Return W k(L, X), of shape (s, n), rounded to a type."""
+        """Return W k(L, X), of shape (s, n), rounded to a dtype."""
         out = np.empty((self.weights.shape[0], X.shape[0]), dtype=dtype)
         form = self.kernel.compiled_form(X.shape[1])
         sparse = sp.issparse(X) or sp.issparse(self.landmarks)
@@ -181,13 +181,13 @@ class Product:
         return out
 
     def fill_rows(self, X: Any, out: NDArray) -> NDArray:
-        """Fill `out` (n, s), of the type of this product, with k(X, L) W^T."""
+        """Fill `out` (n, s), in the dtype of this product, with k(X, L) W^T."""
         chosen = None if sp.issparse(X) else self._chosen
         if chosen is None:
             out[:] = self(X, self.dtype).T
             return out
         landmarks, factors = chosen
-        # Vector lanes are landmarks: the values of a row of X are written in one piece.
+        # Vector lanes are landmarks: the values of a row of X are contiguous.
         form: Any = self._form
         packed = dense.pack_landmarks(form, X, self.dtype)
         dense.fill_values(packed, landmarks, out, factors[0])
@@ -197,7 +197,7 @@ class Product:
 
     @property
     def is_compiled(self) -> bool:
-        """Whether kernel values come from compiled code, which several threads bear."""
+        """Whether kernel values are computed by compiled code, which is thread-safe."""
         return self._form is not None
 
     @cached_property
@@ -238,23 +238,23 @@ class Product:
 
 
 class Gram:
-    """The matrix k(X, L), which is never stored but can be multiplied.
+    """The matrix k(X, L) as an operator, without storing it.
 
     Parameters
     ----------
     kernel : Kernel
         A kernel with all its parameters set.
     X : array_like or sparse matrix of shape (n, q)
-        Rows of the matrix. float32 is kept, everything else becomes float64; products
-        have the same type. All arithmetic is in double precision.
+        Rows of the matrix. float32 is kept, other dtypes become float64; products have
+        the same dtype. All arithmetic is in double precision.
     landmarks : array_like or sparse matrix of shape (m, q), optional
-        L, its columns, as ``kernel.take`` gives them: the indices of m training rows
-        for a precomputed kernel. Default: X itself.
+        Columns L, in the form returned by ``kernel.take``: the indices of m training
+        samples for a precomputed kernel. Default: X itself.
 
     Notes
     -----
-    ``Gram(kernel, X) @ S.T`` evaluates only the s' active columns of the sketch S and
-    folds each tile of them into the (n, s) result. Beyond the result, the sketch and
+    ``Gram(kernel, X) @ S.T`` evaluates only the s' nonzero columns of the sketch S and
+    folds each tile into the (n, s) result. In addition to the result, the sketch and
     copies of the s' landmarks, memory is a few tiles of 4 MiB for any n.
 
     Examples
@@ -304,7 +304,7 @@ class Gram:
         return fold(self.kernel, self.X, active, sketch.weights, self.X.dtype).T
 
     def to_array(self) -> NDArray:
-        """Return the whole (n, m) matrix."""
+        """Return the complete (n, m) matrix."""
         return self.kernel(self.X, self.landmarks)
 
 
@@ -316,9 +316,9 @@ def fold(
 
 
 def evaluate(form: CompiledForm, X: Any, Y: Any, dtype: Any = np.float64) -> NDArray:
-    """Return k(X, Y), of shape (n, m), by compiled code, rounded to a type.
+    """Return k(X, Y), of shape (n, m), by compiled code, rounded to a dtype.
 
-    Values of an exponential are at least the smallest normal number of the type.
+    Values of an exponential are at least the smallest normal number of the dtype.
     """
     sparse = sp.issparse(X) or sp.issparse(Y)
     values = (evaluate_sparse if sparse else dense.evaluate_dense)(form, X, Y, dtype)

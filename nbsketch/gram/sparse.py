@@ -1,4 +1,4 @@
-"""Kernel values of sparse rows: blocks of landmarks, tiles of rows, nothing dense."""
+"""Kernel values of sparse rows, in blocks of landmarks and tiles of rows."""
 
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -20,22 +20,22 @@ _FROM_PRODUCT = {
     "squared": jit.DISTANCE,
     "tanimoto": jit.SIMILARITY,
 }
-# Landmarks of one block: their sums fit into the first cache of one thread.
+# Landmarks per block: their sums fit into the L1 cache of one thread.
 _BLOCK = 2048
 # Memory of a tile of rows by one block of landmarks.
 _TILE_BYTES = 2 << 20
-# A feature that this share of a block has is kept whole: as fast as a list of it.
+# A feature present in this share of a block is stored densely: as fast as a list.
 _WHOLE_SHARE = 0.1
 # A squared distance below this share of the norms is computed from differences.
 _DOUBTFUL = 1e-3
-# Rough time on one thread of one sum, of one step along a list, and of one value.
+# Approximate times on one thread of a sum, of a list step, and of a kernel value.
 _SECONDS_PER_SUM = 3e-10
 _SECONDS_PER_STEP = 1e-9
 _SECONDS_PER_VALUE = 1e-9
 
 
 class _Landmarks(NamedTuple):
-    """A block of landmarks as the compiled code takes it."""
+    """A block of landmarks in the form of the compiled code."""
 
     what: int
     landmarks: tuple[NDArray, ...]
@@ -109,9 +109,9 @@ def _block(form: CompiledForm, landmarks: sp.csr_array) -> _Landmarks:
 
 
 def _lists(landmarks: sp.csr_array, scale: NDArray) -> tuple[NDArray, ...]:
-    """Return the landmarks by feature: all in lists, the frequent features also whole.
+    """Return the landmarks by feature: all in lists, frequent features also densely.
 
-    Values are multiplied by the square of their scale: rows then need none.
+    Values are multiplied by the square of their scale, so that rows need no scaling.
     """
     m, q = landmarks.shape
     with np.errstate(over="ignore"):
@@ -132,7 +132,7 @@ def _finish(
     out: NDArray,
     start: int,
 ) -> None:
-    """Turn sums into kernel values, in place, and fold them if there are weights."""
+    """Convert sums to kernel values in place, and fold them if there are weights."""
     if weights is None:
         weights = _arrays(sp.csr_array((0, tile.shape[1])))
     kernel = (PROFILES[form.profile], form.degree, numbers(form, tile.dtype))
@@ -145,6 +145,6 @@ def _tiles(rows: NDArray) -> int:
 
 
 def _arrays(matrix: Any) -> tuple[NDArray, NDArray, NDArray]:
-    """Return pointers, indices and data of a CSR or CSC matrix, in fixed types."""
+    """Return pointers, indices and data of a CSR or CSC matrix, in fixed dtypes."""
     pointers = matrix.indptr.astype(np.int64, copy=False)
     return pointers, matrix.indices.astype(np.int32, copy=False), matrix.data

@@ -18,14 +18,14 @@ from nbsketch.gram.dense import pack_landmarks
 from nbsketch.gram.form import KernelLike, rounded_rows, values_type
 from nbsketch.gram.lazy import fold
 
-# Memory for kernel values while no limit is set: all pairs of 17,000 rows.
+# Memory for kernel values if no limit is set: all pairs of 17,000 rows.
 MEMORY = 6e8
-# Tiles of rows in a block: its landmarks and sums stay in the first cache. Vectors of
-# 32 bytes take three times as many, a product .85 of the time of eight.
+# Tiles of rows per block: its landmarks and sums fit into the L1 cache. Vectors of 32
+# bytes use three times as many: a product takes 0.85 of the time with eight.
 _BLOCK_TILES = 1536 // (VECTOR * BLOCK)
-# Rows in a block of kernels that are not compiled, or of sparse rows.
+# Rows per block for kernels that are not compiled, or for sparse rows.
 _BLOCK_ROWS = 1024
-# Rough time of one pair of rows on one thread: fixed part, per feature and per column.
+# Approximate time of one pair of rows on one thread: fixed, per feature and column.
 _SECONDS_PER_PAIR = 3e-10
 _SECONDS_PER_FEATURE = 3e-11
 _SECONDS_PER_COLUMN = 1.2e-10
@@ -34,9 +34,9 @@ _SECONDS_PER_COLUMN = 1.2e-10
 class SymmetricGram:
     r"""The matrix :math:`K = k(X, X)` as an operator: ``K @ V`` in float64.
 
-    Only one triangle is evaluated: each kernel value serves two products. The values
-    are kept if they fit into a memory limit; otherwise each product evaluates them
-    again, in memory that does not grow with n.
+    Only one triangle is evaluated: each kernel value is used in two products. The
+    values are stored if they fit into a memory limit; otherwise each product
+    re-evaluates them, in memory that does not grow with n.
 
     Parameters
     ----------
@@ -45,12 +45,11 @@ class SymmetricGram:
     X : ndarray or sparse matrix of shape (n, q)
         Rows.
     dtype : {float32, float64}, default=float32
-        Type of the kernel values. Products are summed in float64 in any case. Rows
-        that are far apart, in bandwidths, have values in float64.
+        Dtype of the kernel values. Products are summed in float64. Rows at large
+        distances, in bandwidths, have values in float64.
     memory : float or None, default=None
-        Bytes that kernel values may take: they are kept if
-        ``n**2 / 2 * itemsize <= memory``. None: `nbsketch.get_memory_limit`, and at
-        most 6e8 while no limit is set.
+        Maximum bytes of kernel values: they are stored if ``n**2 / 2 * itemsize <=
+        memory``. None: `nbsketch.get_memory_limit`, and at most 6e8 if no limit is set.
 
     Attributes
     ----------
@@ -130,7 +129,7 @@ class SymmetricGram:
         return self._fold(self.X, self.kernel.take(self.X, index), v)
 
     def exact(self, index: NDArray, v: NDArray) -> NDArray:
-        """Return (K v)[index], with rows and values in float64 whatever `dtype` is.
+        """Return (K v)[index], with rows and values in float64 for any `dtype`.
 
         v has shape (n,) or (n, d).
         """
@@ -150,7 +149,7 @@ class SymmetricGram:
         return np.array(values, dtype=np.float64)
 
     def take(self, index: NDArray) -> SymmetricGram:
-        """Return the operator of some rows alone."""
+        """Return the operator restricted to some rows."""
         rows = self.X[index]
         pairwise = np.ndim(self.kernel.take(self.X, index)) == 1
         rows = rows[:, index] if pairwise else rows
@@ -206,7 +205,7 @@ class _TilePairs:
 
 
 def _places(blocks: NDArray) -> tuple[NDArray, int]:
-    """Return where the values of each pair of blocks begin, and their number."""
+    """Return the start of the values of each pair of blocks, and their number."""
     count = len(blocks) - 1
     sizes = np.diff(blocks)
     r, t = np.mgrid[:count, : (count + 1) // 2]
@@ -216,7 +215,7 @@ def _places(blocks: NDArray) -> tuple[NDArray, int]:
 
 
 class _BlockPairs:
-    """Products of any kernel, by blocks of rows that the kernel evaluates."""
+    """Products of any kernel, in blocks of rows evaluated by the kernel."""
 
     def __init__(self, kernel: KernelLike, X: Any, dtype: np.dtype, kept: bool) -> None:
         self._kernel = kernel

@@ -1,4 +1,4 @@
-"""Weights of classes: those of the rows times those of their labels."""
+"""Class weights, multiplied with the sample weights."""
 
 from typing import Any
 
@@ -11,19 +11,20 @@ from nbsketch._report.validation import check_real
 def weights_of_classes(
     class_weight: Any, y: NDArray, weights: NDArray | None, known: NDArray | None = None
 ) -> NDArray | None:
-    """Return the weights of the rows times those of their classes.
+    """Return the sample weights times the class weights.
 
     Parameters
     ----------
     class_weight : dict, "balanced" or None
-        Weight of each class. "balanced": inversely proportional to the frequencies of
-        the classes, with rows counted by their weights. None: ones.
+        Weight of each class. "balanced": inversely proportional to the class
+        frequencies, counted by sample weights. None: ones.
     y : ndarray of shape (n,)
         Labels.
     weights : ndarray of shape (n,) or None
-        Weights of the rows; classes without a row of positive weight do not exist.
+        Sample weights; classes without a sample of positive weight are ignored.
     known : ndarray of shape (c,) or None
-        All classes of a stream, of which y may lack some. None: those in y.
+        All classes of a stream, of which y may contain only some. None: the classes in
+        y.
     """
     if class_weight is None:
         return weights
@@ -45,10 +46,10 @@ def weights_of_classes(
 def _class_factors(
     class_weight: Any, classes: NDArray, known: NDArray | None
 ) -> NDArray:
-    """Return the weight of each class by a dict, 1 for classes that are not in it.
+    """Return the class weights in a dict, 1 for missing classes.
 
-    Keys are labels or their text: files of JSON have text only. Keys of other classes
-    are errors in a stream, and where a class is not in the dict.
+    Keys are labels or their text, because JSON files only have text. Unknown keys raise
+    an error in a stream, and if a class is missing.
     """
     if not isinstance(class_weight, dict):
         raise ValueError(
@@ -78,6 +79,6 @@ def _class_factors(
 
 
 def _text(label: Any) -> str:
-    """Return the text of a label, of a whole number without a decimal point."""
+    """Return the text of a label; whole numbers without a decimal point."""
     is_whole = isinstance(label, float) and label.is_integer()
     return str(int(label) if is_whole else label)

@@ -1,4 +1,4 @@
-"""Dask arrays and data frames as arguments: recognized, checked, as arrays of rows."""
+"""Dask arrays and data frames as arguments: detection, checks and conversion."""
 
 from importlib import import_module
 from typing import Any
@@ -9,7 +9,7 @@ _INSTALL = "Dask collections need dask[array]: pip install 'nbsketch[dask]'"
 
 
 def dask_module(name: str = "dask") -> Any:
-    """Import a module of Dask; without it, raise an error that says what to install."""
+    """Import a module of Dask, or raise an error with installation instructions."""
     try:
         return import_module(name)
     except ImportError as error:
@@ -17,14 +17,14 @@ def dask_module(name: str = "dask") -> Any:
 
 
 def as_dask_array(name: str, value: Any, ndim: int | None = None) -> Any:
-    """Return a Dask array or data frame as a Dask array with one chunk of features.
+    """Return a Dask array or data frame as a Dask array with one chunk of columns.
 
     Parameters
     ----------
     name : str
-        Name of the argument in errors.
+        Name of the argument in error messages.
     value : dask array, data frame or series
-        Numbers; labels of classes may have any type.
+        Numbers; class labels may have any dtype.
     ndim : int or None
         Expected number of axes. None: any.
     """
@@ -47,7 +47,7 @@ def as_dask_array(name: str, value: Any, ndim: int | None = None) -> Any:
 
 
 def check_numbers(name: str, array: Any) -> None:
-    """Raise an error unless a Dask array holds real numbers."""
+    """Raise an error if a Dask array does not hold real numbers."""
     if array.dtype.kind not in "fiub":
         raise TypeError(
             f"`{name}` must hold real numbers, got dtype {array.dtype}: convert it "
@@ -56,7 +56,7 @@ def check_numbers(name: str, array: Any) -> None:
 
 
 def one_row(value: Any, name: str = "X") -> Any:
-    """Return one row of zeros like those of a collection; a frame for a data frame."""
+    """Return one row of zeros with the columns of a collection; a frame for a frame."""
     if hasattr(value, "columns"):
         frame = value._meta
         return frame.reindex([0]).fillna(0).astype(frame.dtypes)

@@ -1,15 +1,15 @@
-"""Equal rows of X and y: copies of one row, or observations that agree by chance.
+"""Equal rows of X and y: duplicates, or independent observations that agree.
 
-A file that is read twice, an oversampled class or a bootstrap sample holds copies of
-rows. Without its copies in the fit no row is left out, so a fit merges copies into the
-first one, with the sum of their weights, before anything is left out.
+A file that is read twice, an oversampled class or a bootstrap sample contains duplicate
+rows. A row with a duplicate in the fit is not really left out, so a fit first merges
+duplicates into one row, with the sum of their weights.
 
-Where X takes few values and so does y, as claims by age bracket and region, equal rows
-are independent observations. They are told from copies by the targets of equal rows of
-X: those of copies agree.
+If X and y take few values (claims by age bracket and region), equal rows are
+independent observations. They are distinguished from duplicates by the targets of equal
+rows of X, which agree for duplicates.
 
-Numbers in double precision are compared without the digits that files and arithmetic
-round: a copy that went through a file is a copy.
+Float64 numbers are compared without the digits that files and arithmetic round: a
+duplicate read from a file is a duplicate.
 """
 
 from typing import Any
@@ -21,24 +21,25 @@ from numpy.typing import NDArray
 from nbsketch._machine.memory import slices
 from nbsketch.rows.partitions import PartitionedRows
 
-# Targets are discrete if those of different rows of X agree more often.
+# Targets are discrete if different rows of X have equal targets more often than this.
 _AGREEMENT = 0.01
-# With so many distinct rows, numbers of equal rows have no common factor by chance.
+# Above this number of distinct rows, numbers of equal rows have no common factor by
+# chance.
 _FEWEST = 20
 # Numbers are rounded to this share of the interquartile range of their column,
 _RESOLUTION = 1e-8
-# which so many rows tell.
+# estimated from this number of rows.
 _SAMPLED = 100
-# Values that are hashed at a time.
+# Number of values hashed at a time.
 _BLOCK = 1 << 17
-# An odd number near 2**64 over the golden ratio: multiples of it spread evenly.
+# An odd number near 2**64 over the golden ratio: its multiples are spread evenly.
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
-# Hash of NaN, whatever its bits are.
+# Hash of NaN, for any bit pattern.
 _NAN = np.uint64(0x7FF8000000000000)
 
 
 def merged_weights(X: Any, y: Any, weights: NDArray | None) -> NDArray | None:
-    """Return weights in which one of equal rows counts for all, and the others zero.
+    """Return weights with equal rows merged: the first has the sum, the others zero.
 
     Examples
     --------
@@ -53,31 +54,31 @@ def merged_weights(X: Any, y: Any, weights: NDArray | None) -> NDArray | None:
 
 
 def merged(place: NDArray | None, weights: NDArray | None) -> NDArray | None:
-    """Return weights in which the row that stands for others counts for all."""
+    """Return weights with the sum of each group at its representative."""
     if place is None:
         return weights
     return np.bincount(place, weights, len(place)).astype(float)
 
 
 def representatives(X: Any, y: Any, weights: NDArray | None = None) -> NDArray | None:
-    """Return the row that stands for each row, the first of its copies.
+    """Return the representative of each row, the first of its duplicates.
 
     Parameters
     ----------
     X : ndarray, csr_array or PartitionedRows of n rows
-        Rows; a NaN equals a NaN. Dense numbers in double precision are rounded to 1e-8
-        of the interquartile range of their column before they are compared. Rows in
-        partitions are compared by 64-bit hashes alone. Other collections of objects
-        have no copies.
+        Rows; NaN equals NaN. Dense float64 numbers are rounded to 1e-8 of the
+        interquartile range of their column before they are compared. Rows in partitions
+        are compared only by 64-bit hashes. Other collections of objects have no
+        duplicates.
     y : ndarray or csr_array of n rows
         Targets or labels.
     weights : ndarray of shape (n,) or None, default=None
-        Weights of the rows. A row of weight zero stands for itself alone.
+        Sample weights. A row of weight zero represents itself.
 
     Returns
     -------
     ndarray of int of shape (n,) or None
-        Indices of rows. None: there are no copies.
+        Indices of rows. None: there are no duplicates.
     """
     if isinstance(X, list) or isinstance(y, list):
         return None
@@ -105,9 +106,9 @@ def representatives(X: Any, y: Any, weights: NDArray | None = None) -> NDArray |
 
 
 def _first_in_group(group: NDArray, counts: NDArray, independent: NDArray) -> NDArray:
-    """Return the row that stands for each row: one of the first ones of its group.
+    """Return the representative of each row: one of the first rows of its group.
 
-    A group has `counts` rows, of which the first `independent` ones stand for all in
+    A group has `counts` rows; its first `independent` rows represent all of them in
     turn.
     """
     order = np.argsort(group, kind="stable")
@@ -119,14 +120,15 @@ def _first_in_group(group: NDArray, counts: NDArray, independent: NDArray) -> ND
 
 
 def _are_observations(inputs: NDArray, targets: NDArray, counts: NDArray) -> bool:
-    """Return whether equal rows are observations that agree by chance.
+    """Return whether equal rows are independent observations.
 
     `inputs` and `targets` are hashes of the rows of X and y, `counts` the numbers of
-    rows that are equal in both. Targets are then discrete, those of different rows of X
-    often agree; and each row has, on average, more rows of equal X and another target
-    than one independent draw has. Fewer such rows do not decide: merged observations
-    cost 3 % of the log loss there, and copies that are kept up to 40 % (400 rows of 3
-    to 4 columns with 4 or 5 levels, 3 seeds, as they are and as bootstrap samples).
+    rows that are equal in both. Equal rows are independent if targets are discrete
+    (different rows of X often have equal targets) and if a row has, on average, more
+    rows with equal X and another target than one independent draw. Fewer such rows are
+    not decisive: merging observations costs 3 % of the log loss there, keeping
+    duplicates up to 40 % (400 rows of 3 to 4 columns with 4 or 5 levels, 3 seeds,
+    original and bootstrap samples).
     """
     n = len(inputs)
     pairs = float(np.square(counts, dtype=float).sum())
@@ -140,13 +142,13 @@ def _are_observations(inputs: NDArray, targets: NDArray, counts: NDArray) -> boo
 
 
 def _equal_pairs(hashes: NDArray) -> float:
-    """Return how many pairs of rows are equal, each row with itself included."""
+    """Return the number of pairs of equal rows, including each row with itself."""
     counts = np.unique(hashes, return_counts=True)[1]
     return float(np.square(counts, dtype=float).sum())
 
 
 def _codes(y: Any) -> Any:
-    """Return targets as numbers, (n, d), and labels as their ordinals."""
+    """Return targets as numbers, (n, d), and labels as their indices."""
     if sp.issparse(y):
         return y
     y = np.asarray(y)
@@ -156,7 +158,7 @@ def _codes(y: Any) -> Any:
 
 
 def _units(X: Any) -> NDArray:
-    """Return the unit to which each column is rounded; zero: not at all."""
+    """Return the rounding unit of each column; zero: not rounded."""
     n, q = X.shape
     if sp.issparse(X) or X.dtype != np.float64:
         return np.zeros(q)
@@ -166,7 +168,7 @@ def _units(X: Any) -> NDArray:
 
 
 def _rounded(values: NDArray, units: NDArray) -> NDArray:
-    """Return numbers that are equal where the values are, up to rounding."""
+    """Return numbers that are equal if the values are, up to rounding."""
     used = units > 0
     return np.where(used, np.rint(values / np.where(used, units, 1.0)), values)
 
@@ -201,19 +203,19 @@ def _factors(count: int) -> NDArray:
 
 
 def _bits(values: NDArray) -> NDArray:
-    """Return the bits of numbers; equal numbers have the same, and so does NaN."""
-    values = values + values.dtype.type(0)  # minus zero becomes zero
+    """Return the bits of numbers; equal numbers, and all NaN, have the same bits."""
+    values = values + values.dtype.type(0)  # -0.0 becomes 0.0
     bits = values.view(f"u{values.dtype.itemsize}").astype(np.uint64, copy=False)
     return np.where(np.isnan(values), _NAN, bits)
 
 
 def _mixed(bits: NDArray) -> NDArray:
-    """Return 64 bits of which the low ones depend on the high ones, zero for zero."""
+    """Return 64 bits whose low bits depend on the high ones; zero for zero."""
     return (bits ^ (bits >> np.uint64(32))) * _GOLDEN
 
 
 def _differ(X: Any, rows: NDArray, others: NDArray, units: NDArray) -> NDArray:
-    """Return a mask of the rows that differ from other rows, where hashes are equal."""
+    """Return a mask of the rows that differ from others with the same hash."""
     out = np.zeros(len(rows), dtype=bool)
     if isinstance(X, PartitionedRows):
         return out

@@ -1,4 +1,4 @@
-"""Features, and sketched columns, that stay with the partitions of a Dask array."""
+"""Features and sketched columns stored with the partitions of a Dask array."""
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
@@ -29,17 +29,17 @@ from nbsketch.rows.tasks import Partitions, computed, fits, task, tree_sum
 from nbsketch.solvers.design import ArrayDesign, Blocks, Design
 from nbsketch.solvers.scratch import stored_or
 
-_LOCAL_BYTES = 256 << 20  # of features that are brought here
+_LOCAL_BYTES = 256 << 20  # of features gathered in this process
 _SAMPLE_BYTES = 32 << 20  # of features of a sample of the rows
-# Sums of which the terms have more bytes are added on the workers, in a tree.
+# Sums with larger terms are added on the workers, in a tree.
 _SUMMED_BYTES = 1 << 20
 
 
 class PartitionedDesign(Design):
-    """Features Z (n x r) in partitions; products with them are computed there.
+    """Features Z (n x r) in partitions; products with them are computed on the workers.
 
     Gram matrices and sums are added in a tree. ``Z W`` and the n numbers in ``Z^T A``
-    cross the network. Features do where few rows are gathered.
+    are transferred; features only if few rows are gathered.
 
     Parameters
     ----------
@@ -64,7 +64,7 @@ class PartitionedDesign(Design):
         dtype: Any,
         limit: int | None = None,
     ) -> Design:
-        """Return the features, in memory here if they are small."""
+        """Return the features, gathered in this process if they are small."""
         n_bytes = np.dtype(dtype).itemsize * len(partitions) * n_columns
         limit = _LOCAL_BYTES if limit is None else limit
         if n_bytes > limit or not memory.fits(n_bytes, copies=2, modest=limit):
@@ -80,7 +80,7 @@ class PartitionedDesign(Design):
         return self.dtype.itemsize * self.shape[0] * self.shape[1]
 
     def blocks(self) -> Blocks:
-        """Yield (start, stop, Z[start:stop]), brought here one by one."""
+        """Yield (start, stop, Z[start:stop]), gathered block by block."""
         partitions = self._partitions
         for k, block in enumerate(partitions.blocks):
             yield (
@@ -112,7 +112,7 @@ class PartitionedDesign(Design):
         return PartitionedDesign.near(*args, limit=min(_LOCAL_BYTES, _SAMPLE_BYTES))
 
     def collect(self) -> NDArray:
-        """Return all features: in memory or, beyond its limit, mapped to a file."""
+        """Return all features: in memory or, above the limit, mapped to a file."""
         if not memory.fits(self.nbytes, copies=2):
             stored = stored_or(self)
             return super().collect() if stored is self else stored.collect()
@@ -134,7 +134,7 @@ class PartitionedDesign(Design):
     ) -> NDArray:
         """Return the sum of ``function(block, values, rows, *args)[0]``.
 
-        `values` have one entry for each of the rows; small results are added here.
+        `values` have one entry per row; small results are added in this process.
         """
         if rows is None:
             tasks = self._partitions.tasks(function, (None, *args), [values])
@@ -166,8 +166,8 @@ def _gram(
 class PartitionedColumns(SketchedOperator):
     """K S^T in partitions, as `nbsketch.gram.SketchedColumns` is for rows in memory.
 
-    Values are kept on the workers where they fit; else each pass computes them again,
-    block by block. Sums of s numbers cross the network.
+    Values are stored on the workers if they fit; otherwise each pass recomputes them
+    block by block. Only sums of s numbers are transferred.
 
     Parameters
     ----------
@@ -178,7 +178,7 @@ class PartitionedColumns(SketchedOperator):
     sketch : Sketch of shape (s, n)
         S.
     dtype : {float32, float64}, default=float32
-        Type of the values, as in `nbsketch.gram.SketchedColumns`.
+        Dtype of the values, as in `nbsketch.gram.SketchedColumns`.
     """
 
     def __init__(
@@ -228,7 +228,7 @@ class PartitionedColumns(SketchedOperator):
         return self._exact(self._X[rows]).T @ V
 
     def take(self, rows: NDArray) -> ColumnBlocks:
-        """Return the rows of an ascending index, brought here."""
+        """Return the rows of an ascending index, gathered in this process."""
         return self._columns(self._X[rows])
 
 

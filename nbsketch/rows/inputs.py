@@ -1,7 +1,7 @@
-"""Rows of a user, checked for estimators: in memory or where Dask has them.
+"""Input checks of estimators, for data in memory or in Dask collections.
 
-A row of weight zero is left out before anything else. Methods of fitted models are lazy
-on Dask collections: they have the chunks of X.
+Samples of weight zero are removed first. Methods of fitted models are lazy for Dask
+collections and return the chunks of X.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ from nbsketch.rows.transform import PREPROCESSINGS, choose_rows
 from nbsketch.sketches import IdentitySketch, SketchRecipe
 from nbsketch.sketches.landmarks import DataSketch
 
-# Rows of a Dask array that are brought here: one worker is faster than several.
+# Dask arrays with at most this many rows are gathered: one process is faster.
 _FEW_ROWS = 1000
 
 
 def is_dask(value: Any) -> bool:
-    """Return whether a value is a Dask collection; Dask is not imported for this."""
+    """Return whether a value is a Dask collection, without importing Dask."""
     package = type(value).__module__.partition(".")[0]
     return package == "dask" and hasattr(value, "__dask_graph__")
 
@@ -56,9 +56,9 @@ Method = TypeVar("Method", bound=Callable[..., Any])
 
 
 def rowwise(of_rows: Callable[..., Any]) -> Callable[[Method], Method]:
-    """Return a decorator of methods that have one row for each of X.
+    """Return a decorator for methods that return one row per row of X.
 
-    For Dask collections they return what `of_rows`, one of the functions below, does.
+    For Dask collections the methods return the result of `of_rows`, a function below.
     """
 
     def decorate(method: Method) -> Method:
@@ -82,7 +82,7 @@ def available_where(check: Callable[[Any], bool]) -> Callable[[Method], Method]:
 
 
 def _check_shared(name: str, value: Any) -> None:
-    """Refuse an argument that is not the same for all rows of a Dask collection."""
+    """Raise an error for an argument that differs between rows of a Dask collection."""
     if is_dask(value) or np.ndim(value) > 1:
         kind = "a Dask collection" if is_dask(value) else f"shape {np.shape(value)}"
         raise ValueError(
@@ -94,7 +94,7 @@ def _check_shared(name: str, value: Any) -> None:
 def checked_rows(
     estimator: Any, X: Any, *, reset: bool = False, dtype: Any = None, name: str = "X"
 ) -> Any:
-    """Return X as scikit-learn checks it; sparse rows as a CSR array."""
+    """Return X after scikit-learn's checks; sparse X as a CSR array."""
     if is_dask(X):
         single = dtype if isinstance(dtype, np.dtype) else None
         return partitioned_rows(estimator, X, reset=reset, dtype=single, name=name)[0]
@@ -112,7 +112,7 @@ def checked_rows(
 
 
 def model_dtype(landmarks: Any) -> Any:
-    """Return the dtype in which a fitted model computes: that of its landmarks.
+    """Return the dtype of the computations of a fitted model: that of its landmarks.
 
     Landmarks of a precomputed kernel are indices; its values may have either dtype.
     """
@@ -121,7 +121,7 @@ def model_dtype(landmarks: Any) -> Any:
 
 
 def new_rows(model: Any, X: Any) -> Any:
-    """Return rows for a fitted model, checked, in the type in which it computes."""
+    """Return checked rows for a fitted model, in the dtype of its computations."""
     return checked_rows(model, X, dtype=model_dtype(model.landmarks_))
 
 
@@ -133,7 +133,7 @@ def is_pairwise(kernel: Any) -> bool:
 
 
 def set_input_tags(model: Any, tags: InputTags) -> None:
-    """Set the tags that follow the parameters; `fit` refuses invalid ones."""
+    """Set the tags that depend on the parameters; `fit` rejects invalid parameters."""
     kernel = model.kernel
     family = KERNELS.get(kernel) if isinstance(kernel, str) else kernel
     tags.pairwise = is_pairwise(kernel)
@@ -149,7 +149,7 @@ def set_input_tags(model: Any, tags: InputTags) -> None:
 def training_data(
     estimator: Any, X: Any, y: Any, sample_weight: Any, **options: Any
 ) -> tuple[Any, NDArray, Any]:
-    """Return the data of a fit, checked: rows where they are, targets in memory."""
+    """Return checked training data: rows where they are, targets in memory."""
     check_alike(X, y=y, sample_weight=sample_weight)
     numeric = options.get("y_numeric", False)
     text_in = () if numeric else ("y",)
@@ -173,7 +173,7 @@ def training_data(
         warn_of_lost_digits(estimator, "X", X, rows)
     if not numeric:
         return rows, as_labels("y", y), sample_weight
-    # scikit-learn lets text and sparse matrices through.
+    # scikit-learn accepts text and sparse matrices here.
     if sp.issparse(y) or y.dtype.kind not in "fiub":
         raise TypeError(f"`y` must be an array of numbers, got {y!r:.60}")
     check_magnitude("y", np.asarray(y, dtype=float))
@@ -184,7 +184,7 @@ def training_data(
 def _rows_of_dask(
     estimator: Any, X: Any, y: Any, sample_weight: Any, options: dict[str, Any]
 ) -> tuple[Any, ...]:
-    """Check rows of Dask where they are; take the options of X out of `options`."""
+    """Check rows of Dask on the workers; remove the options of X from `options`."""
     if is_pairwise(estimator.kernel):
         raise ValueError(
             "`kernel` must not be 'precomputed' for a Dask collection, whose rows "
@@ -205,18 +205,18 @@ def partitioned_rows(
     name: str = "X",
     **others: Any,
 ) -> tuple[Any, ...]:
-    """Return the rows of a Dask collection, checked where they are, and others here.
+    """Return checked rows of a Dask collection in partitions, and others in memory.
 
     Parameters
     ----------
     estimator : estimator
-        Its number and names of features are set if `reset`, else compared.
+        Sets its number and names of features if `reset`, else compares them.
     X : dask array or data frame of shape (n, q)
-        Finite numbers; unknown sizes of chunks are computed.
+        Finite numbers; unknown chunk sizes are computed.
     dtype : dtype or None
-        Type of the rows. None: float32 for float32, else float64.
+        Dtype of the rows. None: float32 for float32, else float64.
     name : str
-        Name of the argument in errors.
+        Name of the argument in error messages.
     **others : dask arrays, data frames or None
         Targets and weights of the same rows, computed together with X and returned as
         arrays in memory.
@@ -228,7 +228,7 @@ def partitioned_rows(
     Raises
     ------
     ValueError
-        If the rows have another order when they are computed again.
+        If the order of the rows changes when they are computed again.
     """
     named = {name: X} | {k: v for k, v in others.items() if v is not None}
     array, *arrays = tasks.as_dask_arrays(named)
@@ -249,15 +249,15 @@ def partitioned_rows(
 
 
 def _concatenated(parts: Sequence[NDArray]) -> NDArray:
-    """Return arrays one below the other, with their masks if they have some."""
+    """Return concatenated arrays, with their masks if any."""
     is_masked = any(isinstance(part, np.ma.MaskedArray) for part in parts)
     return np.ma.concatenate(parts) if is_masked else np.concatenate(parts)
 
 
 def check_alike(X: Any, **others: Any) -> None:
-    """Raise an error unless all data are Dask collections, or none is, of one length.
+    """Raise an error unless all data, or none, are Dask collections of one length.
 
-    Others that are None, and lengths that are not known yet, are skipped.
+    None and unknown lengths are skipped.
     """
     for name, value in others.items():
         if value is None:
@@ -272,9 +272,9 @@ def check_alike(X: Any, **others: Any) -> None:
 
 
 def check_as_many(name: str, value: Any, X: Any) -> None:
-    """Raise an error unless there is a value for each row of X, if both are counted.
+    """Raise an error unless there is one value per row of X, if both are countable.
 
-    Other checks refuse text in the place of numbers, and data without rows.
+    Other checks reject text instead of numbers, and data without rows.
     """
     n = _n_rows(X)
     m = _n_rows(value)
@@ -287,7 +287,7 @@ def check_as_many(name: str, value: Any, X: Any) -> None:
 
 
 def _n_rows(value: Any) -> Any:
-    """Return the number of rows; None for numbers, lazy or NaN if it is not known."""
+    """Return the number of rows; None for numbers, lazy or NaN if it is unknown."""
     try:
         return value.shape[0] if hasattr(value, "shape") else len(value)
     except (IndexError, TypeError):
@@ -295,7 +295,7 @@ def _n_rows(value: Any) -> Any:
 
 
 def check_in_memory(name: str, X: Any, use: str) -> None:
-    """Refuse a Dask collection, or a lazy frame."""
+    """Raise an error for a Dask collection or a lazy frame."""
     check_collected(name, X)
     if is_dask(X):
         raise TypeError(
@@ -305,9 +305,9 @@ def check_in_memory(name: str, X: Any, use: str) -> None:
 
 
 def loaded(X: Any, **others: Any) -> tuple[Any, ...]:
-    """Return data as they are, Dask collections in memory: arrays or data frames.
+    """Return data unchanged, or Dask collections loaded as arrays or data frames.
 
-    All must be Dask collections, or none; others that are None stay None.
+    Either all or none must be Dask collections; None stays None.
     """
     check_alike(X, **others)
     if not is_dask(X):
@@ -318,11 +318,11 @@ def loaded(X: Any, **others: Any) -> tuple[Any, ...]:
 def predicted(
     model: Any, X: Any, y: Any, sample_weight: Any
 ) -> tuple[NDArray, NDArray, NDArray | None]:
-    """Return targets, predictions and weights, of Dask as arrays."""
+    """Return targets, predictions and weights; Dask collections as arrays."""
     check_alike(X, y=y, sample_weight=sample_weight)
     if not is_dask(X):
         return y, model.predict(X), sample_weight
-    lazy = model.predict(X)  # of data frames, it checks the names of columns
+    lazy = model.predict(X)  # checks the column names of data frames
     arguments = {"y": y} | (
         {} if sample_weight is None else {"sample_weight": sample_weight}
     )
@@ -342,7 +342,7 @@ def predicted(
 
 
 def _predict_part(part: tuple[Any, ...], model: Any) -> tuple[NDArray, ...] | None:
-    """Return predictions and values of the rows of a data frame, None without rows."""
+    """Return predictions and values for a part of a data frame; None if it is empty."""
     X, *values = part
     return (model.predict(X), *(v.to_numpy() for v in values)) if len(X) else None
 
@@ -356,9 +356,9 @@ def in_blocks(X: Any, y: Any, sample_weight: Any) -> Iterable[tuple]:
 
 
 def _blocks(X: Any, *others: Any) -> Iterator[tuple[Any, ...]]:
-    """Yield the parts of Dask collections in the chunks of X, brought here in order.
+    """Yield the parts of Dask collections in the chunks of X, gathered in order.
 
-    Parts of a data frame X are data frames. Others that are None are None in each part.
+    Parts of a data frame X are data frames. None stays None in each part.
     """
     named = {"X": X} | {f"{k}": a for k, a in enumerate(others) if a is not None}
     shared = iter(tasks.as_dask_arrays(named))
@@ -384,7 +384,7 @@ def _in_chunks_of(rows: Any, value: Any) -> Any:
 
 
 def labels_of(y: Any) -> NDArray | None:
-    """Return the distinct labels of a Dask collection, ascending; None for others."""
+    """Return the sorted distinct labels of a Dask collection; None for other data."""
     if not is_dask(y):
         return None
     blocks = as_dask_array("y", y, 1).to_delayed()
@@ -393,16 +393,16 @@ def labels_of(y: Any) -> NDArray | None:
 
 
 def held_rows(X: Any, recipe: SketchRecipe | None = None) -> Any:
-    """Return the rows of a Dask array in memory if a fit needs all of them there.
+    """Return the rows of a Dask array in memory if the fit needs all of them.
 
-    These are fits of few rows, and fits in which all rows are landmarks.
+    This holds for fits of few rows, and if all rows are landmarks.
     """
     if not isinstance(X, PartitionedRows):
         return X
     if isinstance(recipe, DataSketch):
         raise ValueError(
-            f"`sketch` must not be {type(recipe).__name__} for a Dask collection, all "
-            "of whose rows it compares: pass 'subsampling', or X.compute()"
+            f"`sketch` must not be {type(recipe).__name__} for a Dask collection, "
+            "because it compares all rows: pass 'subsampling', or X.compute()"
         )
     is_held = len(X) <= _FEW_ROWS or isinstance(recipe, IdentitySketch)
     return X.collect() if is_held else X
@@ -416,7 +416,7 @@ def _with_known_size(name: str, value: Any, ndim: int | None) -> Any:
 def _checked(
     block: NDArray, start: int, size: int, dtype: np.dtype, name: str
 ) -> NDArray:
-    """Return the rows of a block; errors tell its first row."""
+    """Return the rows of a block; errors state its first row."""
     if len(block) != size:
         raise ValueError(
             f"`{name}` must have {size} rows in the chunk from row {start}, as its "
@@ -432,20 +432,20 @@ def _checked(
 
 
 class TrainingRows(NamedTuple):
-    """Rows of positive weight, the only ones that a fit works with.
+    """Samples of positive weight; a fit uses no others.
 
     Attributes
     ----------
     X : ndarray, csr_array, LazyRows, PartitionedRows or Objects of n rows
-        Inputs; for kernel values without the columns of the other rows.
+        Inputs; kernel values without the columns of removed samples.
     y : ndarray, csr_array or Objects of n rows
         Targets.
     weights : ndarray of shape (n,) or None
-        Positive weights as given. None: equal weights.
+        Positive weights as passed. None: equal weights.
     kept : ndarray of shape (n,) or None
-        Indices of the rows among those given. None: all of them.
+        Indices of these samples among those passed. None: all of them.
     n_given : int
-        Number of rows given, if some are not kept.
+        Number of samples passed, if some were removed.
     """
 
     X: Any
@@ -464,14 +464,14 @@ class TrainingRows(NamedTuple):
         pairwise: bool = False,
         lazy: bool = False,
     ) -> TrainingRows:
-        """Return the rows of positive weight.
+        """Return the samples of positive weight.
 
-        `pairwise`: X holds kernel values. `lazy`: many rows are copied when they are
-        asked for, block by block.
+        `pairwise`: X holds kernel values. `lazy`: large data are copied block by block,
+        on access.
         """
         is_square = X.shape[0] == X.shape[-1]
         if weights is None or weights.all() or (pairwise and not is_square):
-            return cls(X, y, weights)  # a matrix that is not square is refused later
+            return cls(X, y, weights)  # the error for a non-square matrix comes later
         kept = np.flatnonzero(weights)
         if pairwise:
             X = X[np.ix_(kept, kept)]
@@ -480,7 +480,7 @@ class TrainingRows(NamedTuple):
         return cls(X, y[kept], weights[kept], kept, len(weights))
 
     def take(self, rows: NDArray, columns: NDArray | None = None) -> TrainingRows:
-        """Return some rows, for kernel values with some columns."""
+        """Return a subset of samples; for kernel values also of the columns."""
         X = (
             choose_rows(self.X, rows)
             if columns is None
@@ -491,7 +491,7 @@ class TrainingRows(NamedTuple):
         return TrainingRows(X, self.y[rows], weights, kept)
 
     def joined(self, others: TrainingRows) -> TrainingRows:
-        """Return these rows and others below them, in memory and of the type of X."""
+        """Return these samples followed by others, in memory and in the type of X."""
         if sp.issparse(self.X):
             X = sp.csr_array(sp.vstack([self.X, sp.csr_array(others.X)]))
         else:
@@ -505,10 +505,10 @@ class TrainingRows(NamedTuple):
 
     @property
     def relative_weights(self) -> NDArray | None:
-        """Weights of mean one, None if they are equal.
+        """Weights scaled to mean one; None if they are equal.
 
-        With mean one, a row of weight two counts in the objective as the same row
-        twice, and a row of weight zero as no row.
+        In the objective, a sample of weight two is then equivalent to the same sample
+        twice, and a sample of weight zero to none.
         """
         if self.weights is None or np.ptp(self.weights) == 0:
             return None
@@ -516,7 +516,7 @@ class TrainingRows(NamedTuple):
 
 
 def check_weights(sample_weight: Any, X: Any) -> NDArray | None:
-    """Return non-negative weights, not all zero, one for each row of X; None: None."""
+    """Return nonnegative weights, not all zero, one per row of X; None: None."""
     if sample_weight is None:
         return None
     check_no_dates("sample_weight", sample_weight)
@@ -535,17 +535,17 @@ def labels_of_rows(name: str, values: Any) -> NDArray:
 
 
 def row_by_row(method: Callable[..., NDArray], X: Any, *args: Any) -> Any:
-    """Return the lazy result of a method of a model, which has one row for each of X.
+    """Return the lazy result of a method of a model that returns one row per sample.
 
-    It has the chunks of X. The method is run on one row of zeros at once, so that a
-    wrong number of features is an error here.
+    It has the chunks of X. The method is called once with one row of zeros, so that a
+    wrong number of features raises an error immediately.
 
     Parameters
     ----------
     method : bound method
-        ``method(X, *args)`` takes arrays. The model is used as it is now.
+        ``method(X, *args)`` takes arrays. The current state of the model is used.
     X : dask array or data frame
-        Rows.
+        Samples.
 
     Examples
     --------
@@ -572,7 +572,7 @@ def row_by_row(method: Callable[..., NDArray], X: Any, *args: Any) -> Any:
 
 
 def table_by_row(method: Callable[..., NDArray], X: Any, *args: Any) -> Any:
-    """Return what `row_by_row` does for a model that takes data frames of any columns.
+    """Return the result of `row_by_row` for a model that takes any data frame.
 
     The chunks of a data frame have unknown sizes.
     """
@@ -587,21 +587,21 @@ def table_by_row(method: Callable[..., NDArray], X: Any, *args: Any) -> Any:
 
 
 def _function_of(method: Callable[..., NDArray]) -> Callable[..., NDArray]:
-    """Return the function of a bound method, which may be none of the class."""
+    """Return the function of a bound method, which need not belong to the class."""
     return method.__func__  # type: ignore[attr-defined]
 
 
 def _of_part(
     X: Any, model: Any, method: Callable, args: tuple, nothing: NDArray
 ) -> NDArray:
-    X = np.ascontiguousarray(X) if type(X) is np.ndarray else X  # not of masked rows
+    X = np.ascontiguousarray(X) if type(X) is np.ndarray else X  # not masked rows
     return method(model, X, *args) if len(X) else nothing
 
 
 def _shared(model: Any) -> Any:
-    """Return the model as it is now, sent to each worker once.
+    """Return the current model, sent to each worker once.
 
-    Names of features are checked before; blocks of a data frame have none.
+    Feature names are checked before; blocks of a data frame have none.
     """
     model = copy(model)
     vars(model).pop("feature_names_in_", None)

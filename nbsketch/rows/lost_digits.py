@@ -1,4 +1,4 @@
-"""Columns whose differences are lost: large integers, and large offsets."""
+"""Detect columns that lose differences: large integers and large offsets."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from nbsketch.rows.transform import PREPROCESSINGS
 
 # Larger integers are not all exact in double precision.
 _EXACT = 2.0**53
-# First rows of those that are not in memory, which tell what varies.
+# Number of first rows used to detect variation in data that are not in memory.
 _HEAD = 10
-# Ranges up to this share of the magnitude, in units of rounding, are silent: arithmetic
-# with a constant.
+# Ranges up to this share of the magnitude, in units of rounding, cause no warning: they
+# result from arithmetic with a constant.
 _ULPS = 4
 
 
 def warn_of_lost_digits(estimator: Any, name: str, X: Any, rows: Any) -> None:
-    """Warn of columns of which different values are equal, or count as equal.
+    """Warn of columns with different values that are equal or count as equal.
 
-    `rows` are those of X, converted to floats.
+    `rows` are the rows of X, converted to floats.
     """
     labels = getattr(estimator, "feature_names_in_", None)
     if isinstance(rows, PartitionedRows):
@@ -38,7 +38,7 @@ def warn_of_lost_digits(estimator: Any, name: str, X: Any, rows: Any) -> None:
 
 
 def warn_of_equal_integers(name: str, X: Any, rows: Any, labels: Any) -> None:
-    """Warn of columns of X whose different values are equal in double precision."""
+    """Warn of columns of X with different values that are equal in double precision."""
     is_sparse = sp.issparse(rows)
     ends = extremes(rows) if is_sparse else [f.reduce(rows) for f in (np.fmin, np.fmax)]
     large = np.flatnonzero(np.maximum(-ends[0], ends[1]) > _EXACT)
@@ -53,7 +53,7 @@ def warn_of_equal_integers(name: str, X: Any, rows: Any, labels: Any) -> None:
 
 
 def warn_of_constants(name: str, rows: Any, labels: Any) -> None:
-    """Warn of columns that vary, but so little that they count as constant."""
+    """Warn of columns that vary so little that they count as constant."""
     low, high = extremes(rows)
     least = _ULPS * np.finfo(rows.dtype).eps * np.maximum(-low, high)
     columns = np.flatnonzero((high - low > least) & ~varying_features(rows))
@@ -67,7 +67,7 @@ def warn_of_constants(name: str, rows: Any, labels: Any) -> None:
 
 
 def _has_units(estimator: Any) -> bool:
-    """Return whether columns are put in units that their values tell."""
+    """Return whether columns are scaled to units estimated from their values."""
     kernel = estimator.kernel
     family = KERNELS.get(kernel, GaussianKernel) if isinstance(kernel, str) else kernel
     if isinstance(family, StationaryKernel):
@@ -81,7 +81,7 @@ def _has_units(estimator: Any) -> bool:
 
 
 def _column(X: Any, j: int) -> Any:
-    """Return the stored values of a column of an array or a frame, in their type."""
+    """Return the stored values of a column of an array or a frame, in their dtype."""
     if sp.issparse(X):
         return X.tocsc()[:, [j]].data
     if hasattr(X, "iloc"):
@@ -93,7 +93,7 @@ def _column(X: Any, j: int) -> Any:
 
 
 def _loses_values(given: Any, converted: NDArray) -> bool:
-    """Return whether fewer values differ after their conversion, but for NaN."""
+    """Return whether conversion makes different values equal, ignoring NaN."""
     present = ~np.isnan(converted)
     distinct = {v for v, is_value in zip(given, present, strict=True) if is_value}
     return len(distinct) > len(np.unique(converted[present]))

@@ -1,8 +1,8 @@
-"""Gross errors: targets whose residuals are far beyond the scale of the others.
+"""Gross errors: targets with residuals far beyond the scale of the others.
 
-`suspect_targets` is the one rule for what is told and left out: a left-out residual
-from a robust regression is beyond a gap, and a fit to all rows has not learned it.
-`inliers` trims 5 % where a robust loss learns length scales and penalty.
+`suspect_targets` is the rule for reported and excluded targets: the leave-one-out
+residual of a robust regression is beyond a gap, and a fit to all rows has not learned
+it. `inliers` trims up to 5 % when a robust loss learns length scales and penalty.
 """
 
 from collections.abc import Callable, Iterator
@@ -17,57 +17,58 @@ from nbsketch._expansion import projection
 from nbsketch._machine.blas import eigh
 from nbsketch.kernels import weighted_median
 
-# From a median absolute deviation to a standard deviation.
+# Factor from a median absolute deviation to a standard deviation.
 NORMAL = 1.4826
-# Largest share of the rows that are left out.
+# Maximum share of excluded rows.
 MOST = 0.05
 # Residuals below this share of the spread of the targets may be rounding,
 _ROUNDING = 1e-6
-# unless they are below this share of the scale of the targets: a model explains these,
-# and single targets of 1e9 are what makes the spread large.
+# unless they are below this share of the scale of the targets: a model explains the
+# targets, and a few values such as 1e9 cause the large spread.
 _EXPLAINED = 0.9
 # Without noise, residuals are below this share of the scale of the targets.
 _HARDLY_ANY = 1e-2
-# Rows of the robust regression that tells gross errors of any share, and landmarks.
+# Rows and landmarks of the robust regression that detects gross errors of any share.
 _LEAST_ROWS = 50
 _MOST_ROWS = 1000
 _LANDMARKS = 100
-# Rows whose features are computed at a time.
+# Number of rows whose features are computed at a time.
 _BLOCK = 1 << 14
-# Its penalties, for features of a mean square of one.
+# Its penalties, for features with a mean square of one.
 _TAUS = np.logspace(-5, 3, 9)[:, None, None]
-# Deviations from which residuals pull no more; from twice as many on they pull less,
-# and from four times as many not at all.
+# Residuals (in deviations) are cut to this limit; beyond twice the limit they decrease,
+# and beyond four times the limit they are zero.
 _CUT = 1.5
-# It stops where the scale of residuals changes by a smaller share.
+# Iterations stop when the scale of the residuals changes by a smaller share.
 _PASSES = 12
 _STEADY = 0.02
-# Least and largest local size of residuals, in deviations.
+# Minimum and maximum of the local size of residuals, in deviations.
 _SIZES = 0.05, 30.0
-# A gap: residuals beyond a limit, and hardly any between a share of the limit and it,
-# fewer than chance leaves where tails fall with a power of the size: that of the sizes
-# just below, which -1.3 stands for if they are few or fall more slowly.
+# A gap: residuals beyond a limit, with hardly any between a share of the limit and the
+# limit, fewer than expected for tails that decrease with a power of the size. The power
+# is estimated from the sizes just below; -1.3 is used if they are few or decrease more
+# slowly.
 _LIMITS = 6.0 * np.sqrt(2) ** np.arange(24)
 _RATIOS = np.sqrt(2) ** np.arange(2, 19)
 _LOWEST = 3
 _POWER = 1.3
 _CHANCE = 1e-3
 _IN_GAP = 0.4
-# Larger shares beyond it are a population, as amounts beside zeros are: a larger share
-# of targets at one end.
+# A larger share beyond the gap is a population (such as amounts next to zeros): a
+# larger share of targets at one end.
 _MOST_BEYOND = 0.36
 _MOST_EQUAL = 0.2
-# A fit to all rows learns a larger share of the squares of a population, beyond the
-# share of its rows: predictable ones have 0.17 to 0.68, errors at most 0.06 more.
+# For a population, a fit to all rows learns a share of the squares that exceeds the
+# share of its rows: predictable populations have 0.17 to 0.68, errors at most 0.06.
 _LEARNED = 0.1
 
 
 class OutlierWarning(UserWarning):
-    """Some targets look like gross errors.
+    """Warning: some targets look like gross errors.
 
-    `fit` of a `TabularKernelRegressor` warns if it has left rows out (`outliers_`), and
-    if targets look like gross errors but are used (`suspects_`), since they are more
-    than 5 % or since the other targets cannot be predicted. `fit` of a
+    `fit` of a `TabularKernelRegressor` warns if it excluded samples (`outliers_`), and
+    if targets look like gross errors but are used (`suspects_`), because they are more
+    than 5 % or the other targets cannot be predicted. `fit` of a
     `SketchedKernelRegressor` with the square loss uses all of them (`suspects_`).
 
     Examples
@@ -87,11 +88,11 @@ class OutlierWarning(UserWarning):
 
 
 def outlier_warning(count: int, n: int, reason: str) -> OutlierWarning:
-    """Return the warning of `count` gross errors, left out without a reason not to."""
+    """Return the warning for `count` gross errors, excluded or used for a reason."""
     text = f"{count} of {n} targets look like gross errors"
     if not reason:
         return OutlierWarning(
-            f"{text} and are left out (`outliers_`): they have no part in predictions, "
+            f"{text} and are excluded (`outliers_`): they do not affect predictions, "
             "expected errors and intervals"
         )
     return OutlierWarning(
@@ -109,7 +110,7 @@ def inliers(
 ) -> NDArray:
     """Return a mask of the rows within `limit` deviations, at least 95 % of all.
 
-    `counted` is the mask of the rows whose residuals set the deviation. None: all rows.
+    The deviation is computed from the rows in the mask `counted`. None: all rows.
     """
     sizes = deviations(residuals, targets, counted, weights)
     method: Any = "linear" if weights is None else "inverted_cdf"
@@ -125,7 +126,7 @@ def deviations(
 ) -> NDArray:
     """Return sizes (n,) of residuals (n, d) in robust standard deviations.
 
-    The largest over the outputs; zero for an output without a scale of noise.
+    The maximum over the outputs; zero for an output without a noise scale.
     """
     used = slice(None) if counted is None else counted
     w = None if weights is None else weights[used]
@@ -138,8 +139,8 @@ def noise_scale(
 ) -> NDArray:
     """Return the robust standard deviations (d,) of residuals (n, d) of targets (n, d).
 
-    Infinite for an output without a scale of noise: more than half of its targets or of
-    its residuals are equal, as claims and counts are, or the residuals are rounding.
+    Infinite for an output without a noise scale: more than half of its targets or
+    residuals are equal (claims, counts), or the residuals are rounding.
     """
     if not len(residuals):
         return np.full(residuals.shape[1], np.inf)
@@ -155,7 +156,7 @@ def are_explained(
 ) -> NDArray:
     """Return whether a model predicts the middle of the targets, for each output (d,).
 
-    Predictions up to rounding do not count.
+    Predictions that are exact up to rounding do not count.
     """
     sigma, bulk = _scales(residuals, targets, weights)
     return (sigma > _ROUNDING * bulk) & (sigma < _EXPLAINED * bulk)
@@ -184,33 +185,32 @@ def suspect_targets(
     left_out: Callable[[], NDArray] | None = None,
     weights: NDArray | None = None,
 ) -> tuple[NDArray, NDArray]:
-    """Tell the rows whose targets look like gross errors, of any share.
+    """Return the rows whose targets look like gross errors, of any share.
 
-    A row is suspect if its left-out residual from a robust regression is beyond a gap,
-    in units of the local size of residuals, and no fit to all rows has learned such
-    targets.
+    A row is suspect if its leave-one-out residual in a robust regression is beyond a
+    gap, in units of the local size of residuals, and no fit to all rows has learned it.
 
     Parameters
     ----------
     kernel : callable
         Kernel of two arrays of rows.
     rows : array of shape (n, p)
-        Rows in random order: the first ones are the landmarks of the regression, and
-        it is fitted to at most 1000.
+        Rows in random order: the first are the landmarks of the regression, which is
+        fitted to at most 1000 rows.
     Y : ndarray of shape (n, d)
         Targets.
     left_out : callable or None, default=None
-        Left-out residuals (n, d) of the fit to all rows. None: least squares with the
-        features of the regression.
+        Returns the leave-one-out residuals (n, d) of the fit to all rows. None: least
+        squares on the features of the regression.
     weights : ndarray of shape (n,) or None, default=None
         Weights of the residuals in their scale.
 
     Returns
     -------
     suspects : ndarray of bool of shape (n,)
-        Mask of these rows.
+        Mask of the suspect rows.
     residuals : ndarray of shape (n, d)
-        Left-out residuals from the robust regression.
+        Leave-one-out residuals of the robust regression.
     """
     ridge = RobustPath.of(kernel, rows, len(Y))
     residuals = robust_residuals(ridge, Y)
@@ -229,27 +229,27 @@ def suspect_targets(
 
 
 def is_noise_free(residuals: NDArray, targets: NDArray) -> bool:
-    """Return whether left-out residuals (n, d) are hardly any of the targets (n, d).
+    """Return whether held-out residuals (n, d) are tiny relative to targets (n, d).
 
-    Their sizes then tell how far rows are from each other, not what noise there is.
+    Their sizes then depend on the distances between rows, not on noise.
     """
     sigma, bulk = _scales(residuals, targets, None)
     return bool((sigma <= _HARDLY_ANY * bulk).any())
 
 
 def far_outside(targets: NDArray, suspects: NDArray) -> NDArray:
-    """Return a mask of the targets outside of thrice the range of unsuspected ones."""
+    """Return a mask of the targets beyond three times the range of unsuspected ones."""
     low = targets[~suspects].min(axis=0)
     high = targets[~suspects].max(axis=0)
     return (np.abs(targets - (low + high) / 2) > 1.5 * (high - low)).any(axis=1)
 
 
 def drawn_rows(weights: NDArray) -> NDArray:
-    """Return the rows that tell gross errors, drawn in proportion to weights (n,).
+    """Return rows for detecting gross errors, drawn in proportion to weights (n,).
 
-    They are in random order, at most 1000, each once; none if they are few.
+    They are in random order, at most 1000, without repetition; none for small data.
     """
-    order = np.random.default_rng(0).permutation(len(weights))  # no part of the fit
+    order = np.random.default_rng(0).permutation(len(weights))  # not part of the fit
     total = np.cumsum(weights[order])
     count = min(len(order), _MOST_ROWS)
     places = np.searchsorted(total, total[-1] * (np.arange(count) + 0.5) / count)
@@ -258,12 +258,12 @@ def drawn_rows(weights: NDArray) -> NDArray:
 
 
 class RobustPath(NamedTuple):
-    """Ridge regressions of the first rows on features, one for each penalty.
+    """Ridge regressions on features of the first rows, one per penalty.
 
     Attributes
     ----------
     Q : ndarray of shape (m, r)
-        Centered features of these rows, in the eigenvectors of their covariance.
+        Centered features of these rows, in the eigenbasis of their covariance.
     gains : ndarray of shape (penalties, r, 1)
         Inverses of the eigenvalues plus the penalties.
     further : callable
@@ -276,7 +276,7 @@ class RobustPath(NamedTuple):
 
     @classmethod
     def of(cls, kernel: Callable[[Any, Any], NDArray], rows: Any, n: int) -> Self:
-        """Return the path of n rows, of which the first ones are the landmarks."""
+        """Return the path for n rows, whose first rows are the landmarks."""
         landmarks = rows[: min(_LANDMARKS, max(n // 6, 1))]
         count = min(n, _MOST_ROWS)
         basis = projection(kernel(landmarks, landmarks))
@@ -298,7 +298,7 @@ class RobustPath(NamedTuple):
     def fit(
         self, targets: NDArray, scale: Any = 1.0
     ) -> tuple[NDArray, NDArray, NDArray]:
-        """Return mean, coefficients and left-out errors of the best penalty."""
+        """Return mean, coefficients and leave-one-out errors of the best penalty."""
         leverages = np.square(self.Q) @ self.gains + 1 / len(self.Q)
         mean = targets.mean(axis=0)
         coef = self.gains * (self.Q.T @ (targets - mean))
@@ -307,11 +307,11 @@ class RobustPath(NamedTuple):
         return mean, coef[best], errors[best]
 
     def residuals(self, Y: NDArray) -> NDArray:
-        """Return residuals (n, d) of least squares, left-out ones of the first rows."""
+        """Return residuals (n, d) of least squares, held-out for the first rows."""
         return self.beside(Y, *self.fit(Y[: len(self.Q)]))
 
     def beside(self, Y: NDArray, mean: Any, coef: NDArray, first: NDArray) -> NDArray:
-        """Return residuals (n, d) of all rows, given those of the first ones."""
+        """Return residuals (n, d) of all rows, given those of the first rows."""
         values = [mean + Q @ coef for Q in self.further()]
         return (
             np.concatenate([first, Y[len(first) :] - np.vstack(values)])
@@ -321,9 +321,9 @@ class RobustPath(NamedTuple):
 
 
 def robust_residuals(ridge: RobustPath, targets: NDArray) -> NDArray:
-    """Return left-out residuals (n, d), of median zero, of a robust ridge regression.
+    """Return leave-one-out residuals (n, d), with median zero, of a robust ridge.
 
-    Each fit is to the one before plus its residuals, cut down (Huber's pseudo-values).
+    Each fit is to the previous fit plus its trimmed residuals (Huber's pseudo-values).
     """
     Y = targets[: len(ridge.Q)]
     mean: Any = np.median(Y, axis=0)
@@ -347,7 +347,7 @@ def robust_residuals(ridge: RobustPath, targets: NDArray) -> NDArray:
 
 
 def _pull(sizes: NDArray, end: float) -> NDArray:
-    """Return residuals, in deviations, cut down; those beyond `end` to zero."""
+    """Return residuals, in deviations, cut to a limit; zero beyond `end`."""
     share = np.clip((end - np.abs(sizes)) / (2 * _CUT), 0, 1)
     return np.clip(sizes, -_CUT, _CUT) * share
 
@@ -405,7 +405,7 @@ def _limit(sizes: NDArray) -> float:
 
 
 def _power(ascending: NDArray, end: float) -> float:
-    """Return the power of the tail of sizes up to `end`, less its standard error.
+    """Return the power of the tail of sizes up to `end`, minus its standard error.
 
     Hill's estimate from the sizes beyond half of `_LOWEST`, censored at the end.
     """

@@ -23,8 +23,8 @@ from nbsketch.rows.tasks import (
 class PartitionedRows:
     """A matrix whose rows stay in the partitions of a Dask array.
 
-    It has the shape and the type of an array. Indexed by an array of row numbers, it
-    gathers these rows as an ndarray; `map` and `select` leave rows where they are.
+    It has the shape and the dtype of an array. Indexing with an array of row numbers
+    gathers these rows as an ndarray; `map` and `select` leave rows on the workers.
 
     Parameters
     ----------
@@ -33,7 +33,7 @@ class PartitionedRows:
     n_columns : int
         Number of columns.
     dtype : dtype
-        Type of the values.
+        Dtype of the values.
     """
 
     ndim = 2
@@ -70,7 +70,7 @@ class PartitionedRows:
     def map(
         self, function: Callable[[NDArray], NDArray], n_columns: int
     ) -> PartitionedRows:
-        """Return the rows that a function makes of those of a block."""
+        """Return the rows computed by a function of each block."""
         return PartitionedRows(self.partitions.map(function), n_columns, self.dtype)
 
     def checked(
@@ -79,10 +79,11 @@ class PartitionedRows:
         dtype: Any,
         others: Sequence[list[Any]],
     ) -> tuple[PartitionedRows, list[list[NDArray]]]:
-        """Run ``check(block, first row, rows)`` on all blocks; return what it returns.
+        """Run ``check(block, first row, rows)`` on all blocks; return their results.
 
-        It returns the rows in a type. They are kept if the workers have the memory.
-        `others` are tasks of the same rows: the same computation gives their results.
+        It returns the rows in a dtype. They are stored if the workers have the memory.
+        `others` are tasks of the same rows, which are evaluated in the same
+        computation.
         """
         starts = self.partitions.starts
         blocks = [
@@ -96,7 +97,7 @@ class PartitionedRows:
         if fits(rows.nbytes):
             tasks = _regrouped(kept([t for group in tasks for t in group]), tasks)
             rows.partitions.blocks = tasks[0]
-        ends = [task(len, block) for block in tasks[0]]  # raise errors of checks
+        ends = [task(len, block) for block in tasks[0]]  # raises errors of checks
         groups = [ends, *tasks[1:]]
         results = _regrouped(computed([t for group in groups for t in group]), groups)
         check_steady(tasks, [blocks, *others])
@@ -108,19 +109,19 @@ class PartitionedRows:
         return self.shape[0] * self.shape[1] * self.dtype.itemsize
 
     def select(self, rows: NDArray) -> PartitionedRows:
-        """Return ascending rows where they are."""
+        """Return ascending rows without gathering them."""
         return PartitionedRows(self.partitions.select(rows), self.shape[1], self.dtype)
 
     def min(self, axis: int | None = None) -> Any:
-        """Return the least value, of each column with axis 0."""
+        """Return the smallest value; with axis 0, of each column."""
         return np.min(self.partitions.each(np.min, axis), axis=axis)
 
     def max(self, axis: int | None = None) -> Any:
-        """Return the largest value, of each column with axis 0."""
+        """Return the largest value; with axis 0, of each column."""
         return np.max(self.partitions.each(np.max, axis), axis=axis)
 
 
 def _regrouped(values: list[Any], groups: Sequence[list[Any]]) -> list[list[Any]]:
-    """Return values in lists as long as those of the groups."""
+    """Return values in lists with the lengths of the groups."""
     following = iter(values)
     return [[next(following) for _ in group] for group in groups]

@@ -1,4 +1,4 @@
-"""The folds of `cv`: rows that are left out together, and whether they should be."""
+"""Folds of `cv`: samples left out together, and checks for dependent samples."""
 
 import warnings
 from collections.abc import Iterable, Sequence
@@ -13,19 +13,19 @@ from nbsketch._report.validation import as_labels, check_integer
 from nbsketch.rows.inputs import TrainingRows
 from nbsketch.solvers.left_out import Fold, Folds, OrderEffect
 
-# Most blocks of the search for length scales; more folds are merged.
+# Maximum number of blocks in the search for length scales; more folds are merged.
 MOST_BLOCKS = 10
 
 
 class DependentRowsWarning(UserWarning):
-    """The order of the rows contradicts the leave-one-out error.
+    """Warning: the order of the samples contradicts the leave-one-out error.
 
-    `fit` warns if ``cv=None`` has chosen the penalty of the square loss, or a model for
-    tables (:doc:`/tabular`), and contiguous blocks of rows, left out together, are
-    predicted far worse than random blocks of the same rows: 1.5 times the error, and a
-    tenth of the spread of the targets. Neighbors then nearly repeat each other, or the
-    rows are sorted. `fit` also warns if a splitter puts rows of equal X and y
-    into different folds.
+    `fit` warns if ``cv=None`` has chosen the penalty for the square loss, or a tabular
+    model (:doc:`/tabular`), and the error of leaving out contiguous blocks is far
+    larger than that of random blocks: 1.5 times the error, and a tenth of the spread of
+    the targets. Neighboring samples are then nearly repeated, or the samples are
+    sorted. `fit` also warns if a splitter puts samples with equal X and y into
+    different folds.
 
     Examples
     --------
@@ -46,9 +46,9 @@ class DependentRowsWarning(UserWarning):
 def dependent_rows(
     effect: OrderEffect, labels: NDArray | None = None
 ) -> DependentRowsWarning:
-    """Return the warning that says what was found and what to pass.
+    """Return the warning with the errors found and the arguments to pass.
 
-    `labels`: the class of each row, for classification.
+    `labels`: the class of each sample, for classification.
     """
     found = (
         f"the error of leaving contiguous blocks out, {effect.contiguous:.3g}, "
@@ -56,14 +56,14 @@ def dependent_rows(
     )
     if labels is not None and _is_sorted(labels):
         return DependentRowsWarning(
-            f"rows are sorted by class, or depend on their neighbors: {found}. Shuffle "
-            "rows that are only sorted; of dependent ones pass cv=StratifiedKFold(), "
-            "contiguous blocks of each class, or cv=StratifiedGroupKFold() and `groups`"
+            f"samples are sorted by class or depend on their neighbors: {found}. If "
+            "they are only sorted, shuffle them; otherwise pass cv=StratifiedKFold() "
+            "(contiguous blocks per class) or cv=StratifiedGroupKFold() and `groups`"
         )
     return DependentRowsWarning(
-        f"rows depend on their neighbors: {found}, so leave-one-out chooses a model "
+        f"samples depend on their neighbors: {found}, so leave-one-out chooses a model "
         "that interpolates. Pass cv=5 (contiguous blocks), cv=TimeSeriesSplit() or "
-        "cv=GroupKFold() with `groups`; if the rows are only sorted, shuffle them"
+        "cv=GroupKFold() with `groups`; if they are only sorted, shuffle them"
     )
 
 
@@ -75,7 +75,7 @@ def _is_sorted(labels: NDArray) -> bool:
 
 
 def lost_class(folds: Iterable[Fold], labels: NDArray) -> Any:
-    """Return a class of which a fold leaves no row to train on; None without such.
+    """Return a class without training rows in some fold; None if there is none.
 
     Examples
     --------
@@ -95,9 +95,9 @@ def lost_class(folds: Iterable[Fold], labels: NDArray) -> Any:
 
 
 def merges_copies(cv: Any) -> bool:
-    """Return whether a fit merges copies of rows: whether it makes the folds itself.
+    """Return whether a fit merges duplicate rows: if it makes the folds itself.
 
-    Index arrays and splitters refer to the rows of the user.
+    Index arrays and splitters refer to the rows passed by the user.
     """
     return cv is None or isinstance(cv, Integral)
 
@@ -105,10 +105,10 @@ def merges_copies(cv: Any) -> bool:
 def warn_of_divided_copies(
     cv: Any, folds: Sequence[Fold] | None, place: NDArray | None
 ) -> None:
-    """Warn if copies of rows lie in different folds of a splitter.
+    """Warn if duplicates are in different folds of a splitter.
 
-    `place` is the row that stands for each row, as `representatives` returns it. Index
-    arrays are a choice of rows, of which nothing is said.
+    `place` is the result of `representatives`. Index arrays are the user's choice and
+    cause no warning.
     """
     if not hasattr(cv, "split") or folds is None or place is None:
         return
@@ -117,9 +117,9 @@ def warn_of_divided_copies(
     if count:
         warnings.warn(
             DependentRowsWarning(
-                f"{count} rows of a test set of `cv` are equal, in X and y, to rows "
-                "that it trains on, so errors and intervals are too small. Pass an "
-                "integer or None as `cv`, or GroupKFold() with one group for equal rows"
+                f"{count} samples of a test set of `cv` are equal, in X and y, to "
+                "training samples, so errors and intervals are too small. Pass an "
+                "integer or None as `cv`, or GroupKFold() with a group of equal samples"
             ),
             stacklevel=6,
         )
@@ -128,19 +128,20 @@ def warn_of_divided_copies(
 def resolve_folds(
     cv: Any, groups: Any, X: Any, y: NDArray, weights: NDArray | None
 ) -> Folds | None:
-    """Return the folds of the rows of X; None for leave-one-out.
+    """Return the folds of the samples X; None for leave-one-out.
 
     Parameters
     ----------
     cv : None, int, splitter or iterable of (train, test)
-        None: leave-one-out. An integer: that many contiguous blocks of rows, or of
-        whole groups. A splitter of scikit-learn, or index arrays, are obeyed.
+        None: leave-one-out. An integer: that many contiguous blocks of samples (or of
+        whole groups). Scikit-learn splitters and (train, test) indices are used
+        unchanged.
     groups : array of shape (n,) or None
-        Label of the group of each row.
+        Group label of each sample.
     X, y
-        As the splitter takes them.
+        Arguments of the splitter.
     weights : ndarray of shape (n,) or None
-        Weights of the rows; those of weight zero are in no fold.
+        Sample weights; samples of weight zero are in no fold.
 
     Examples
     --------
@@ -155,8 +156,8 @@ def resolve_folds(
         return None
     if cv is None:
         raise ValueError(
-            "`cv` must not be None with `groups`: pass an integer, for so many blocks "
-            "of whole groups, or a splitter such as GroupKFold()"
+            "`cv` must not be None with `groups`: pass an integer, for that many "
+            "blocks of whole groups, or a splitter such as GroupKFold()"
         )
     if not isinstance(cv, Integral):
         cv = pairs_of(cv, X, y, groups)
@@ -166,20 +167,20 @@ def resolve_folds(
 def folds_of_kept(
     cv: Any, groups: Any, rows: TrainingRows, *, classification: bool
 ) -> Folds | None:
-    """Return the folds of the rows of positive weight, numbered within them.
+    """Return the folds of the samples of positive weight, as indices among them.
 
-    Integers and splitters split these rows. Index arrays refer to all rows that were
-    given, as the groups do. `classification`: blocks must leave rows of all classes to
-    train on, folds of a splitter are a warning if they do not.
+    Integers and splitters split these samples. Index arrays and groups refer to all
+    samples passed. `classification`: raise an error if blocks leave no training sample
+    of a class; for folds of a splitter, warn.
     """
     folds = _folds_of_kept(cv, groups, rows)
     lost = lost_class(folds or (), rows.y) if classification else None
     if lost is None:
         return folds
     message = (
-        f"class {lost!s} is in one {{}} of `cv` only, without which no row of it is "
-        "left to train on: pass cv=StratifiedKFold(), or cv=StratifiedGroupKFold() and "
-        "`groups`; shuffle rows that are only sorted"
+        f"class {lost!s} is in one {{}} of `cv` only, so it has no training sample "
+        "there: pass cv=StratifiedKFold(), or cv=StratifiedGroupKFold() and "
+        "`groups`; if the samples are only sorted, shuffle them"
     )
     if isinstance(cv, Integral):
         raise ValueError(message.format("block"))
@@ -201,7 +202,7 @@ def _folds_of_kept(cv: Any, groups: Any, rows: TrainingRows) -> Folds | None:
 
 
 def check_groups(groups: Any, n: int) -> NDArray | None:
-    """Return the labels of the groups of n rows, none of them missing; None: None."""
+    """Return the checked group labels of n rows; None if there are no groups."""
     if groups is None:
         return None
     labels = as_labels("groups", groups)
@@ -243,16 +244,16 @@ def as_folds(
     Parameters
     ----------
     cv : None, int, iterable of (train, test) or sequence of Fold
-        None: leave-one-out, or one group out if there are groups. An integer: that many
+        None: leave-one-out, or leave-one-group-out with groups. An integer: that many
         contiguous blocks of rows, or of whole groups in the order of their first rows.
-        Pairs of index arrays, as a scikit-learn splitter yields them, are used
-        unchanged; so are folds.
+        Pairs of index arrays (as yielded by a scikit-learn splitter) and folds are used
+        unchanged.
     n : int
         Number of rows.
     groups : ndarray of shape (n,), default=None
-        Label of the group of each row; ignored for pairs of index arrays.
+        Group label of each row; ignored for pairs of index arrays.
     sample_weight : ndarray of shape (n,), default=None
-        Non-negative weights. A row of weight zero is in no fold.
+        Nonnegative weights. Rows of weight zero are in no fold.
 
     Examples
     --------
@@ -300,7 +301,7 @@ def _merged(units: list[NDArray], count: int) -> list[NDArray]:
     sizes = np.array([len(unit) for unit in units])
     middles = np.cumsum(sizes) - sizes / 2
     starts = np.searchsorted(middles, np.arange(1, count) * sizes.sum() / count)
-    # Each block has a unit, even where units differ much in size.
+    # Each block has a unit, even if units differ much in size.
     place = np.arange(1, count)
     starts = np.maximum.accumulate(np.maximum(starts, 1) - place) + place
     starts = np.minimum(starts, len(units) - count + place)
@@ -318,8 +319,8 @@ def _fold(pair: Fold | tuple[Any, Any], kept: NDArray, n: int) -> Fold:
     test = np.intersect1d(test, kept)
     if not (len(train) and len(test)):
         raise ValueError(
-            "`cv` must yield train and test sets with rows of positive weight, got "
-            f"{len(train)} and {len(test)} such rows"
+            "`cv` must yield train and test sets with samples of positive weight, got "
+            f"{len(train)} and {len(test)} such samples"
         )
     return Fold(test, np.setdiff1d(kept, train))
 
@@ -338,7 +339,7 @@ def _indices(rows: Any, n: int) -> NDArray:
 def block_labels(folds: Sequence[Fold] | None, n: int) -> NDArray | None:
     """Return the block of each row for the search for length scales; None: rows.
 
-    It is the first fold whose test set has the row, or -1. More than 10 folds are
+    It is the first fold with the row in its test set, or -1. More than 10 folds are
     merged into 10 blocks of neighboring folds.
     """
     if folds is None:
@@ -353,7 +354,7 @@ def block_labels(folds: Sequence[Fold] | None, n: int) -> NDArray | None:
 def split_last(
     folds: Sequence[Fold], n: int, count: int
 ) -> tuple[NDArray, NDArray, Folds]:
-    """Hold out the last folds, at least `count` rows, whole.
+    """Hold out complete last folds with at least `count` rows.
 
     Returns
     -------
@@ -371,13 +372,13 @@ def split_last(
     usable = tuple(f for f in restricted if len(f.test) and len(f.removed) < len(kept))
     if not usable:
         raise ValueError(
-            f"`cv` must have a fold besides those that are held out, whose rows are "
-            f"{len(held_out)} of {n}, got {len(folds)} folds: pass more folds"
+            f"`cv` must have a fold in addition to the held-out folds, which have "
+            f"{len(held_out)} of {n} samples, got {len(folds)} folds: pass more folds"
         )
     return kept, held_out, usable
 
 
 def _restricted(fold: Fold, kept: NDArray) -> Fold:
-    """Return a fold of some rows, numbered within them."""
+    """Return a fold restricted to a subset of rows, as indices within it."""
     parts = (np.intersect1d(rows, kept) for rows in fold)
     return Fold(*(np.searchsorted(kept, rows) for rows in parts))

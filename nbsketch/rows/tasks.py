@@ -1,9 +1,9 @@
-"""Tasks of Dask: run to the end, kept on the workers, and summed in a tree.
+"""Dask tasks: evaluation, storage on the workers, and sums in a tree.
 
-X, y and weights computed together, and refused if their rows change order.
+X, y and weights are computed together; changes in the order of their rows are errors.
 
-Shuffles and joins of Dask give rows in another order whenever they are computed. Rows
-and targets agree if one computation makes both, from the same tasks.
+Shuffles and joins of Dask return rows in another order in each computation. Rows and
+targets agree if one computation evaluates both from the same tasks.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ from nbsketch._machine import memory
 from nbsketch._machine.blas import one_thread
 from nbsketch.rows.collections import as_dask_array, dask_module
 
-# A task is run again so many times after an error of a worker.
+# Number of times that a task is repeated after an error of a worker.
 _RETRIES = 3
-# Results that are added in one task.
+# Number of results added in one task.
 _FAN_IN = 8
-# Sets of blocks that a fit keeps: the rows and their features.
+# Number of stored sets of blocks during a fit: the rows and their features.
 _SETS = 2
-# Bytes of an argument that is sent with every task.
+# Maximum bytes of an argument that is sent with every task.
 _SMALL = 1 << 16
-# Rows of a block that are compared with those of a second computation.
+# Number of rows of a block compared with a second computation.
 _COMPARED_ROWS = 200
 
 
 def task(function: Callable, *args: Any) -> Any:
-    """Return the task of calling a function, with BLAS limited to one thread.
+    """Return the task of a function call, with BLAS limited to one thread.
 
     Arguments that are tasks are replaced by their results.
     """
@@ -44,33 +44,33 @@ def task(function: Callable, *args: Any) -> Any:
 
 
 def literal(value: Any) -> Any:
-    """Return a task whose result is a value, sent to each worker once."""
+    """Return a task with a constant result, sent to each worker once."""
     return dask_module().delayed(value, pure=False, traverse=False)
 
 
 def computed(tasks: Sequence[Any]) -> list[Any]:
-    """Return the results of tasks; None and values in memory as they are.
+    """Return the results of tasks; None and values in memory unchanged.
 
-    On a cluster the tasks of a lost worker run again, and an interrupt cancels those
-    that have not begun.
+    On a cluster, the tasks of a lost worker run again, and an interrupt cancels tasks
+    that have not started.
 
     Raises
     ------
     ConnectionError
-        If the scheduler of the cluster is gone.
+        If the connection to the scheduler is lost.
     """
     client = current_client()
     options = {} if client is None else {"retries": _RETRIES}
     with _reporting_loss(client), warnings.catch_warnings():
-        # Numbers of each row are sent with the tasks that multiply them by features.
+        # Numbers per row are sent with the tasks that multiply them by features.
         warnings.filterwarnings("ignore", "Sending large graph")
         return list(dask_module().compute(*tasks, **options))
 
 
 def kept(tasks: Sequence[Any]) -> list[Any]:
-    """Run tasks and keep their results: on the workers of a cluster, or here.
+    """Run tasks and store their results: on the workers of a cluster, or locally.
 
-    Results of a lost worker are computed again from what they depend on.
+    Results of a lost worker are recomputed from their inputs.
     """
     client = current_client()
     if client is None:
@@ -99,7 +99,7 @@ def added(*terms: tuple) -> tuple:
 
 
 def current_client() -> Any:
-    """Return the client of the cluster that Dask computes on; None: this process."""
+    """Return the client of Dask's current cluster; None: this process."""
     if "distributed" not in sys.modules:
         return None
     get = dask_module("dask.base").get_scheduler()
@@ -109,7 +109,7 @@ def current_client() -> Any:
 
 @contextmanager
 def _reporting_loss(client: Any) -> Iterator[None]:
-    """Turn errors of a client whose scheduler is gone into a ConnectionError."""
+    """Convert errors of a client without scheduler into a ConnectionError."""
     try:
         yield
     except BaseException as error:
@@ -117,8 +117,8 @@ def _reporting_loss(client: Any) -> Iterator[None]:
         if interrupted or client is None or client.status == "running":
             raise
         raise ConnectionError(
-            "the Dask scheduler is gone and the fit not finished, the estimator is "
-            "as it was before: start a cluster with a new Client and fit again"
+            "the connection to the Dask scheduler was lost during the fit, the "
+            "estimator is unchanged: start a cluster with a new Client and fit again"
         ) from error
 
 
@@ -128,7 +128,7 @@ def _run(function: Callable, *args: Any) -> Any:
 
 
 def fits(nbytes: int) -> bool:
-    """Return whether so many bytes are kept, on the workers or in this process."""
+    """Return whether this many bytes can be stored, on the workers or locally."""
     client = current_client()
     if client is None:
         return memory.fits(nbytes, copies=_SETS)
@@ -144,11 +144,11 @@ def _available(client: Any) -> float:
 
 
 class Chosen(NamedTuple):
-    """Some rows of one partition."""
+    """Selected rows of one partition."""
 
     block: Any  # task
-    local: NDArray  # their indices within it
-    place: slice  # among all rows that were chosen
+    local: NDArray  # indices within it
+    place: slice  # position among all selected rows
 
 
 class Partitions:
@@ -157,7 +157,7 @@ class Partitions:
     Parameters
     ----------
     blocks : sequence of tasks
-        Each has an array of rows as its result.
+        Each task returns an array of rows.
     starts : ndarray of shape (p + 1,)
         First row of each block, and the number of rows.
     """
@@ -170,7 +170,7 @@ class Partitions:
         return int(self.starts[-1])
 
     def map(self, function: Callable[[Any], Any]) -> Partitions:
-        """Return the results of a function of each block, not computed yet."""
+        """Return the lazy results of a function of each block."""
         return Partitions(self.tasks(_call, (function,), ()), self.starts)
 
     def each(self, function: Callable, *args: Any) -> list[Any]:
@@ -180,7 +180,8 @@ class Partitions:
     def total(self, function: Callable, *args: Any, rows: Sequence = ()) -> tuple:
         """Return the sums of tuples ``function(block, *parts, *args)``, by a tree.
 
-        `rows` have one entry for each row, or are None; `parts` are those of the block.
+        `rows` have one entry per row, or are None; `parts` are the entries of the
+        block.
         """
         return computed([tree_sum(self.tasks(function, args, rows))])[0]
 
@@ -194,7 +195,7 @@ class Partitions:
         return tasks
 
     def choose(self, rows: NDArray) -> Iterator[Chosen]:
-        """Yield ascending rows by partition, without partitions that have none."""
+        """Yield ascending rows by partition, skipping partitions without rows."""
         ends = np.searchsorted(rows, self.starts)
         for k, (first, last) in enumerate(pairwise(ends)):
             if first < last:
@@ -202,17 +203,17 @@ class Partitions:
                 yield Chosen(self.blocks[k], local, slice(int(first), int(last)))
 
     def select(self, rows: NDArray) -> Partitions:
-        """Return ascending rows where they are, not computed yet."""
+        """Return ascending rows on the workers, lazily."""
         chosen = list(self.choose(rows))
         blocks = [task(getitem, c.block, c.local) for c in chosen]
         return Partitions(blocks, np.cumsum([0, *(len(c.local) for c in chosen)]))
 
     def gather(self, rows: NDArray) -> list[NDArray]:
-        """Return ascending rows, brought here, by partition."""
+        """Return ascending rows, gathered by partition."""
         return computed(self.select(rows).blocks)
 
     def kept(self) -> Self:
-        """Return the same partitions, computed and kept on the workers."""
+        """Return the same partitions, computed and stored on the workers."""
         return type(self)(kept(self.blocks), self.starts)
 
 
@@ -221,7 +222,7 @@ def _call(block: Any, function: Callable) -> Any:
 
 
 def _is_small(value: Any) -> bool:
-    """Return whether a value is sent with every task, not by itself to each worker."""
+    """Return whether a value is small enough to be sent with every task."""
     return getattr(value, "nbytes", 0 if np.isscalar(value) else _SMALL + 1) <= _SMALL
 
 
@@ -234,9 +235,9 @@ def as_dask_arrays(named: dict[str, Any]) -> list[Any]:
 
 
 def frame_parts(*frames: Any) -> list[Any] | None:
-    """Return tasks of the tuples of parts of data frames, None for other collections.
+    """Return tasks of the tuples of parts of data frames; None for other collections.
 
-    Each frame by itself would have a shuffle of its own, of its columns only.
+    Separate frames would each have their own shuffle, of their own columns.
     """
     first, *others = frames
     if not all(hasattr(frame, "map_partitions") for frame in frames):
@@ -251,15 +252,15 @@ def frame_parts(*frames: Any) -> list[Any] | None:
 def blocks_of(array: Any) -> list[Any]:
     """Return the tasks of the blocks of a Dask array, shared with other arrays.
 
-    Dask would optimize each array alone, and run a common task once for each.
+    Dask would optimize each array separately, and run common tasks once for each.
     """
     return list(array.to_delayed(optimize_graph=False).ravel())
 
 
 def check_steady(first: Sequence[list[Any]], second: Sequence[list[Any]]) -> None:
-    """Raise an error if tasks of blocks give other rows in a second computation.
+    """Raise an error if a second computation of blocks returns different rows.
 
-    Compares some rows of three blocks of each list.
+    Compares a few rows of three blocks in each list.
     """
 
     def some_rows(blocks: list[Any]) -> list[Any]:
@@ -274,7 +275,7 @@ def check_steady(first: Sequence[list[Any]], second: Sequence[list[Any]]) -> Non
         raise ValueError(
             "the rows of Dask collections must be the same and in the same order each "
             "time they are computed, got others in a second computation (shuffles and "
-            "joins keep no order): persist first, X and y in one call as in "
+            "joins change the order): persist X and y in one call, as in "
             "X, y = dask.persist(X, y), or write the rows to files"
         )
 
@@ -290,14 +291,14 @@ def _tuple(*parts: Any) -> tuple[Any, ...]:
 
 
 def _array(parts: list[Any], k: int, frame: Any) -> Any:
-    """Return one of the collections that the parts consist of as a Dask array."""
+    """Return one of the collections in the parts as a Dask array."""
     return array_of([task(_values, p, k) for p in parts], frame._meta.to_numpy())
 
 
 def array_of(blocks: list[Any], nothing: NDArray) -> Any:
-    """Return the Dask array of blocks whose numbers of rows are not known.
+    """Return the Dask array of blocks with unknown numbers of rows.
 
-    `nothing` has the type and the columns of a block, and no rows.
+    `nothing` is an empty block with the dtype and the columns.
     """
     da = dask_module("dask.array")
     shape = (np.nan, *nothing.shape[1:])

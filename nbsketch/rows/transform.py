@@ -1,8 +1,8 @@
-"""Rows as a kernel takes them: scaled features and ranks, copied now or block by block.
+"""Transformation of inputs: scaled features and ranks, at once or block by block.
 
 Heavy tails dominate distances between standardized features; ranks are robust but
-discard spacing. With a length scale for each column, a kernel can have both: the column
-that does not help gets a large length scale.
+discard spacing. With one length scale per column, a kernel can use both: the less
+useful column gets a large length scale.
 """
 
 from collections.abc import Iterator
@@ -30,35 +30,35 @@ from nbsketch.rows.partitions import PartitionedRows
 PREPROCESSINGS = ("standard", "rank", "both")
 # Ranges of targets below this share of the mean are rounding of a constant.
 CONSTANT = 1e-14
-_FITTED_ROWS = 20_000  # most rows that a scaler is fitted to
+_FITTED_ROWS = 20_000  # maximum number of rows used to fit a scaler
 _KNOTS = 257  # number of quantiles
-# With more features than MANY, rank scores are restricted to the skewed features: the
+# With more features than MANY, rank scores are restricted to skewed features: the
 # correlation of a normal feature with its ranks is 0.977.
 MANY = 50
-_ALIKE = 0.99  # correlation of a feature with its ranks that are left out
+_ALIKE = 0.99  # correlation with the feature above which ranks are omitted
 _ALIKE_OF_MANY = 0.95  # the same with more than MANY features
-# Rows, and products with them, that are stored whatever memory is available.
+# Rows, and products with them, of up to this size are always stored.
 KEEP_BYTES = 256 << 20
 # Copies of rows are stored if they take at most one over this of the memory limit.
 _ROWS_SHARE = 4
-# Rows whose domain is checked, and of which the extreme values are found, at a time.
+# Number of rows at a time for checking the domain and finding extreme values.
 _BLOCK_ROWS = 1 << 16
 
 
 @dataclass(frozen=True, eq=False)
 class InputScaler:
-    """Fitted preprocessing of features, made by `fit_scaler`.
+    """Fitted preprocessing of features, created by `fit_scaler`.
 
     Parameters
     ----------
     n_features : int
         Number of features of X.
     plain, ranked : ndarray of int
-        Indices of the features that are standardized, and of those whose rank scores
-        are standardized: the p columns of the result, in this order. A feature in
-        neither is dropped.
+        Indices of the standardized features, and of the features with standardized rank
+        scores: the p columns of the result, in this order. A feature in neither is
+        dropped.
     center, width : ndarray of shape (p,)
-        Offset and divisor of each column; the divisor of a constant one is infinite.
+        Offset and divisor of each column; the divisor is infinite for constant columns.
     quantiles : ndarray of shape (k, len(ranked))
         Quantiles of the ranked features at k equal steps from 0 to 1. Scores are
         interpolated between quantiles; equal quantiles have their mean score.
@@ -112,7 +112,7 @@ class InputScaler:
             raise ValueError("`width` must be positive, got other numbers")
 
     def transform(self, X: NDArray) -> NDArray:
-        """Return the p columns for the rows of X (n, q), in the type of X."""
+        """Return the p columns for the rows X (n, q), in the dtype of X."""
         X = check_matrix("X", X, n_features=self.n_features)
         out = np.empty((len(X), len(self.center)), dtype=X.dtype)
         for j, feature in enumerate(self.plain):
@@ -130,7 +130,7 @@ class InputScaler:
         return self._columns(np.arange(len(self.features)) < len(self.plain))
 
     def select(self, features: ArrayLike) -> Self:
-        """Return the scaler that drops all but some features."""
+        """Return the scaler that keeps only some features."""
         return self._columns(np.isin(self.features, features))
 
     def _columns(self, kept: NDArray) -> Self:
@@ -153,19 +153,19 @@ def fit_scaler(
     features: NDArray | None = None,
     weights: NDArray | None = None,
 ) -> InputScaler:
-    """Return the scaler fitted to the rows of X.
+    """Return the scaler fitted to the rows X.
 
     Parameters
     ----------
     X : ndarray of shape (n, q)
-        Rows. At most 20 000 of them, drawn at random, are used.
+        Rows. At most 20,000 of them, drawn at random, are used.
     preprocessing : {"standard", "rank", "both"}
         "standard" (zero mean, unit variance), "rank" (scores of empirical quantiles) or
-        "both" side by side. "both" omits ranks that are nearly a linear function of
-        the feature, as for uniform or binary features. Where a share p of the rows has
-        the same value, and r has the rarest one, the variance is (1 - p) / (1 - r)
-        instead: flags set in a few rows do not put these far from the others. A feature
-        that is constant in the rows does not count: it becomes zero, also in new rows.
+        "both" side by side. "both" omits ranks that are nearly a linear function of the
+        feature, as for uniform or binary features. If a share p of the rows has the
+        same value, and r the rarest value, the variance is (1 - p) / (1 - r) instead of
+        one: rows with rare flags are then not far from the others. Constant features
+        become zero, also in new rows.
     rng : None, int or Generator, default=None
         Random state of the draw of rows.
     among : ndarray of int, default=None
@@ -173,13 +173,13 @@ def fit_scaler(
     features : ndarray of int, default=None
         Indices of the features to keep; the others are dropped. None: all features.
     weights : ndarray of shape (n,), default=None
-        Positive weights of the rows, in means, deviations and quantiles. None: equal
-        weights.
+        Positive weights of the rows, used in means, deviations and quantiles. None:
+        equal weights.
 
     Returns
     -------
     scaler : InputScaler
-        The fitted scaler, for rows with q features.
+        The fitted scaler for q features.
     """
     check_choice("preprocessing", preprocessing, PREPROCESSINGS)
     candidates = np.arange(len(X)) if among is None else among
@@ -217,9 +217,10 @@ def fit_scaler(
 def _rarity(values: NDArray, weights: NDArray | None) -> float:
     """Return sqrt((1 - p) / (1 - r)), for shares p and r of values of a column.
 
-    p is the largest share of a value, r the smallest: it is 1 where all values differ.
-    The deviation of a flag tends to zero with its number of ones, which would put their
-    rows far from all others; divided by this, it is p times the distance of the values.
+    p is the largest share of a value, r the smallest; the result is 1 if all values
+    differ. The deviation of a flag tends to zero with its number of ones, which would
+    put these rows far from all others; divided by this factor, it is p times the
+    distance of the values.
     """
     if weights is None:
         _, counts = np.unique(values, return_counts=True)
@@ -243,7 +244,7 @@ def _scores(values: NDArray, quantiles: NDArray, steps: NDArray) -> NDArray:
 def _quantiles(rows: NDArray, levels: NDArray, weights: NDArray | None) -> NDArray:
     """Return quantiles of weighted columns, (levels, q), linear between the values.
 
-    The least value has level 0 and the largest one level 1.
+    The smallest value has level 0 and the largest level 1.
     """
     if weights is None:
         return np.quantile(rows, levels, axis=0)
@@ -267,16 +268,16 @@ def _correlations(rows: NDArray, scores: NDArray, weights: NDArray | None) -> ND
 
 
 class LazyRows:
-    """Rows that are copied, or transformed, when an index asks for them.
+    """Rows that are copied, or transformed, on access.
 
     Parameters
     ----------
     X : ndarray or LazyRows of shape (n, q)
         Rows.
     scaler : InputScaler, optional
-        Their transformation.
+        Transformation of the rows.
     chosen : ndarray of int, optional
-        Indices of the rows that are meant. None: all rows.
+        Indices of the selected rows. None: all rows.
     """
 
     ndim = 2
@@ -302,11 +303,11 @@ class LazyRows:
         return self[:].astype(dtype or self.dtype, copy=False)
 
     def min(self, axis: int | None = None) -> Any:
-        """Return the least value, of each column with axis 0."""
+        """Return the smallest value; with axis 0, of each column."""
         return np.min([block.min(axis) for block in self._blocks()], axis=axis)
 
     def max(self, axis: int | None = None) -> Any:
-        """Return the largest value, of each column with axis 0."""
+        """Return the largest value; with axis 0, of each column."""
         return np.max([block.max(axis) for block in self._blocks()], axis=axis)
 
     def _blocks(self) -> Iterator[NDArray]:
@@ -314,7 +315,7 @@ class LazyRows:
 
 
 def choose_rows(X: Any, rows: NDArray) -> Any:
-    """Return some rows of X: copied, or later if a copy takes much of the memory."""
+    """Return a subset of the rows X: copied, or lazily if a copy takes much memory."""
     if isinstance(X, PartitionedRows):
         return X.select(rows)
     is_dense = isinstance(X, np.ndarray | LazyRows) and X.ndim == 2
@@ -324,7 +325,7 @@ def choose_rows(X: Any, rows: NDArray) -> Any:
 
 
 def transformed(X: Any, scaler: InputScaler) -> Any:
-    """Return transformed rows: now, or later if they take much of the memory."""
+    """Return transformed rows: at once, or lazily if they take much memory."""
     if isinstance(X, PartitionedRows):
         return X.map(scaler.transform, len(scaler.center))
     if _is_copied(X.dtype, len(X), len(scaler.center)):
@@ -335,12 +336,12 @@ def transformed(X: Any, scaler: InputScaler) -> Any:
 def transform_rows(
     rows: Any, scaler: InputScaler | None, kernel: Kernel, name: str = "X"
 ) -> Any:
-    """Return new rows as prepared for a kernel; errors call them `name`."""
+    """Return new rows transformed for a kernel; errors call them `name`."""
     if scaler is not None:
         if sp.issparse(rows):
             raise TypeError(
                 f"`{name}` must be dense for a model that transforms its inputs, got a "
-                "sparse matrix: fit it with sparse rows, or with a bandwidth"
+                "sparse matrix: fit it with sparse X, or with a given bandwidth"
             )
         rows = transformed(rows, scaler)
     check_domain(kernel, name, rows)
@@ -353,7 +354,7 @@ def _is_copied(dtype: np.dtype, n: int, n_columns: int) -> bool:
 
 
 def check_domain(kernel: Kernel, name: str, rows: Any) -> None:
-    """Raise an error if a kernel is not defined on some rows, block by block."""
+    """Raise an error if a kernel is undefined for some rows, block by block."""
     if isinstance(rows, np.ndarray) or sp.issparse(rows):
         kernel.check_domain(name, rows)
     elif type(kernel).check_domain is Kernel.check_domain:

@@ -1,1 +1,1 @@
-"""Kernel machines for tables: columns of any type, local refinement, stacking."""
+"""Kernel models for tables: columns of any type, local refinement, stacking."""

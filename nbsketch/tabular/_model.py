@@ -1,4 +1,4 @@
-"""What the estimators for tables share: checks, the fit, summary and saving."""
+"""Shared base of the tabular estimators: checks, fit, summary and saving."""
 
 import warnings
 from collections.abc import Iterator
@@ -53,12 +53,12 @@ from nbsketch.tabular.reading import as_frame
 from nbsketch.tabular.scales import LARGE
 from nbsketch.tuning.rows import Training
 
-# Features that the summary lists.
+# Number of features listed in the summary.
 _LISTED = 5
 
 
 def without_effort(estimator: type) -> type:
-    """Make the constructor say what takes the place of `effort`, which it had."""
+    """Make the constructor explain the replacement of the former `effort`."""
     construct: Any = estimator.__init__  # type: ignore[misc]
 
     @wraps(construct)
@@ -66,9 +66,9 @@ def without_effort(estimator: type) -> type:
         if args or "effort" in parameters:
             got = repr(args[0] if args else parameters["effort"])
             raise TypeError(
-                f"`effort` is no parameter any more, got {got}: there is one default "
-                'in the place of "fast", with boosted trees for classes (without: '
-                'partners=None), and partners="auto" for regression in that of "high"'
+                f"`effort` is no longer a parameter, got {got}: the default replaces "
+                '"fast", with boosted trees for classes (partners=None: without), and '
+                'partners="auto" for regression replaces "high"'
             )
         construct(self, **parameters)
 
@@ -78,7 +78,7 @@ def without_effort(estimator: type) -> type:
 
 @declares_parameters
 class TabularModel(SaveMixin, CallbackSupportMixin, BaseEstimator):
-    """Base of the estimators for tables."""
+    """Base of the tabular estimators."""
 
     partners: Any = None
     cv: Any = None
@@ -99,11 +99,11 @@ class TabularModel(SaveMixin, CallbackSupportMixin, BaseEstimator):
         Parameters
         ----------
         X : DataFrame or array of shape (n, q)
-            Training rows. Columns may hold numbers, categories, text, booleans, dates
-            and missing values; see `nbsketch.tabular.columns.fit_columns`. Dask arrays
-            and data frames are loaded.
+            Training samples. Columns may hold numbers, categories, strings, booleans,
+            dates and missing values; see `nbsketch.tabular.columns.fit_columns`. Dask
+            arrays and data frames are loaded.
         y : array of shape (n,), or (n, d) for a `TabularKernelRegressor`
-            Targets; for a classifier labels, numbers or strings, of at least two
+            Targets. For a classifier: labels (numbers or strings) of at least two
             classes.
         sample_weight : array of shape (n,) or None, default=None
             Non-negative weights. None: equal weights.
@@ -126,20 +126,21 @@ class TabularModel(SaveMixin, CallbackSupportMixin, BaseEstimator):
     def _checked(
         self, X: Any, y: Any, sample_weight: Any
     ) -> tuple[NDArray, NDArray | None]:
-        """Return targets (n, d) or labels (n,), and the weights of the rows."""
+        """Return targets (n, d) or labels (n,), and the sample weights."""
         raise NotImplementedError
 
     def _fit(self, data: Training, rng: np.random.Generator) -> Suspects:
-        """Fit machine, partners and the law of errors or classes; set attributes.
+        """Fit model, partners and error distribution or calibration; set attributes.
 
-        Return the rows that look like gross errors.
+        Return the samples that look like gross errors.
         """
         raise NotImplementedError
 
     def _report_suspects(self, suspects: Suspects, place: NDArray) -> None:
-        """Set the rows that look like gross errors; warn if there are any.
+        """Set the samples that look like gross errors; warn if there are any.
 
-        `place` has the training row of each row given, -1 for those of weight zero.
+        `place` has the training row of each sample passed, -1 for samples of weight
+        zero.
         """
         rows = np.flatnonzero(np.isin(place, suspects.rows))
         self.outliers_ = rows[:0] if suspects.reason else rows
@@ -152,10 +153,10 @@ class TabularModel(SaveMixin, CallbackSupportMixin, BaseEstimator):
     def _encode(
         self, X: Any, y: NDArray, weights: NDArray | None, groups: Any
     ) -> tuple[Training, NDArray]:
-        """Fit the encodings of the columns; return the rows of positive weight.
+        """Fit the encodings of the columns; return the samples of positive weight.
 
-        Their labels are those of the blocks that `cv` leaves out together. The second
-        array has the place among them of each row given; -1: none.
+        Their labels are the blocks that `cv` leaves out together. The second array has
+        the position among them of each sample passed; -1: none.
         """
         check_table(X)
         validate_data(self, X, skip_check_array=True)
@@ -165,7 +166,7 @@ class TabularModel(SaveMixin, CallbackSupportMixin, BaseEstimator):
         stand_ins = place if merges_copies(self.cv) else None
         n_given = len(y) if weights is None else int(np.count_nonzero(weights))
         weights = merged(stand_ins, weights)
-        # Splitters take row numbers for X, whose encoding depends on the folds.
+        # Splitters get row numbers as X, because the encoding depends on the folds.
         numbers = TrainingRows.of(np.arange(len(y))[:, None], y, weights)
         self.n_copies_ = n_given - len(numbers.y)
         labelled = is_classifier(self)
@@ -191,11 +192,11 @@ class TabularModel(SaveMixin, CallbackSupportMixin, BaseEstimator):
         classes: NDArray | None = None,
         loss: Loss | None = SQUARE,
     ) -> tuple[LeftOutRows, list[NDArray]]:
-        """Fit the machine and its partners to encoded rows and targets (n, d).
+        """Fit the kernel model and its partners to encoded rows and targets (n, d).
 
         `classes`: the class of each row, for classification. `loss`: see `fit_machine`.
-        Also return the left-out predictions of the partners, at the rows of those of
-        the machine.
+        Also return the held-out predictions of the partners, at the rows of the
+        leave-one-out residuals.
         """
         partners = check_partners(self.partners, classes is not None)
         n = len(data.Y)
@@ -215,7 +216,7 @@ class TabularModel(SaveMixin, CallbackSupportMixin, BaseEstimator):
         if unused:
             warnings.warn(
                 f"`max_seconds` leaves time for {len(machine.rows)} of "
-                f"{len(left_out.kept)} rows: raise it to use all",
+                f"{len(left_out.kept)} samples: increase it to use all",
                 ConvergenceWarning,
                 stacklevel=5,
             )
@@ -223,7 +224,7 @@ class TabularModel(SaveMixin, CallbackSupportMixin, BaseEstimator):
         if self.partners == "auto" or (is_large and self.partners == "large"):
             counts = np.bincount([] if classes is None else classes)
             partners = boosting(n, counts, int(rng.integers(2**31)))
-            # Trees take less time than the machine, but have to be finished.
+            # Trees take less time than the kernel model, but cannot be interrupted.
             if is_stopped() or left < before - left:
                 self.n_skipped_ += len(partners)
                 partners = []
@@ -237,7 +238,7 @@ class TabularModel(SaveMixin, CallbackSupportMixin, BaseEstimator):
         left_out: LeftOutRows,
         rng: np.random.Generator,
     ) -> list[NDArray]:
-        """Fit partners to the rows of the machine; see `_fit_rows`."""
+        """Fit partners to the rows of the kernel model; see `_fit_rows`."""
         self.partners_: tuple[Partner | BoostedTrees, ...] = ()
         self.partner_weights_ = np.empty(0)
         if not chosen:
@@ -261,8 +262,8 @@ class TabularModel(SaveMixin, CallbackSupportMixin, BaseEstimator):
             index = Y.argmax(axis=1)
             return lowers_log_loss(scores, values[place], index, left_out.weights)
 
-        # Two classes have trees in the time of the machine, more classes in twice to
-        # three times as much, for nothing where classes are nearly told apart.
+        # For two classes, trees take as long as the kernel model; for more classes two
+        # to three times as long, without gain if the classes are nearly separated.
         trial = is_worth if is_usual and count > 2 else None
         left_out_values = list[NDArray]()
         for estimator in chosen:
@@ -278,11 +279,11 @@ class TabularModel(SaveMixin, CallbackSupportMixin, BaseEstimator):
     def feature_importances_(self) -> NDArray:
         """Shares of the columns of X in the variation of predictions, (q,).
 
-        Where the values of a column, with all its features, are permuted among 500
-        training rows, the scores of the kernels change by this share of the sum of the
-        mean squared changes of all columns. It is about permutation importance (L.
-        Breiman, Random Forests, 2001), without targets. Zero: no effect. Partners do
-        not count. Computed when asked for, in the time of 500 predictions a column.
+        For each column, its features are permuted among 500 training samples. The share
+        is the mean squared change of the scores of the kernels, relative to the sum
+        over all columns. It is close to permutation importance (L. Breiman, Random
+        Forests, 2001), without targets. Zero: no effect. Partners are not included.
+        Computed on first access, in the time of 500 predictions per column.
         """
         check_is_fitted(self)
         changes = self.machine_.importances(self.columns_.owners, self.n_features_in_)
@@ -293,12 +294,12 @@ class TabularModel(SaveMixin, CallbackSupportMixin, BaseEstimator):
         raise NotImplementedError
 
     def _points(self, X: Any) -> Points:
-        """Return new rows, encoded and preprocessed."""
+        """Return new samples, encoded and preprocessed."""
         encoded = self._encoded(X)
         return self.machine_.prepare(encoded)
 
     def _encoded(self, X: Any) -> NDArray:
-        """Return new rows, encoded."""
+        """Return new samples, encoded."""
         check_is_fitted(self)
         check_table(X)
         frame = as_frame(X)
@@ -309,7 +310,7 @@ class TabularModel(SaveMixin, CallbackSupportMixin, BaseEstimator):
         return rows
 
     def summary(self) -> str:
-        """Return what the fit has chosen and found, one line each."""
+        """Return a text summary of the fitted model, one line per property."""
         check_is_fitted(self)
         return summary_text(self, self._entries())
 
@@ -317,10 +318,10 @@ class TabularModel(SaveMixin, CallbackSupportMixin, BaseEstimator):
         machine = self.machine_
         n = len(machine.rows)
         outliers = f" without {self.n_outliers_} outliers" if self.n_outliers_ else ""
-        count = getattr(self, "n_copies_", 0)  # no file of an older version has it
+        count = getattr(self, "n_copies_", 0)  # missing in files of older versions
         copies = f", {count} copies merged" if count else ""
-        yield "rows", f"{n}{outliers}, {self.n_features_in_} columns{copies}"
-        count = len(getattr(self, "suspects_", ()))  # none in files of 0.2.0
+        yield "samples", f"{n}{outliers}, {self.n_features_in_} columns{copies}"
+        count = len(getattr(self, "suspects_", ()))  # missing in files of 0.2.0
         if count:
             yield "suspects", f"{count} targets look like gross errors, all are used"
         yield from self.columns_.summary_rows()
@@ -355,14 +356,14 @@ class TabularModel(SaveMixin, CallbackSupportMixin, BaseEstimator):
 
 
 def _among(place: NDArray | None, kept: NDArray | None) -> NDArray | None:
-    """Return the rows that stand for some rows, numbered within these."""
+    """Return the representatives of some rows, numbered within these."""
     if place is None or kept is None:
         return place
     return np.searchsorted(kept, place[kept])
 
 
 def _places(n: int, kept: NDArray | None, place: NDArray | None) -> NDArray:
-    """Return the place among the rows kept of each of n rows, or of its stand-in."""
+    """Return the position among the kept rows of each row or its representative."""
     kept = np.arange(n) if kept is None else kept
     out = np.full(n, -1)
     out[kept] = np.arange(len(kept))
@@ -370,12 +371,12 @@ def _places(n: int, kept: NDArray | None, place: NDArray | None) -> NDArray:
 
 
 def check_table(X: Any) -> None:
-    """Raise an error unless X is in memory, dense and has two axes."""
+    """Raise an error unless X is in memory, dense and 2-dimensional."""
     check_collected("X", X)
     if sp.issparse(X):
         raise TypeError(
             "Sparse data was passed for `X`, but dense data is required: use "
-            "SketchedKernelRegressor or SketchedKernelClassifier for sparse rows, or "
+            "SketchedKernelRegressor or SketchedKernelClassifier for sparse X, or "
             "X.toarray()"
         )
     shape = X.shape if hasattr(X, "shape") else np.asarray(X).shape

@@ -1,4 +1,4 @@
-"""Boosted trees as a partner: fits of scikit-learn, kept as arrays."""
+"""Boosted trees as a partner: fitted by scikit-learn, stored as arrays."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ from nbsketch._report.validation import check_indices
 from nbsketch.tabular.scales import LARGE
 from nbsketch.tuning.rows import Training
 
-# Rounds end after 15 without progress, and at so many trees: of more than two classes
-# each takes one in a round. Small trees and large steps take two thirds of the time of
-# scikit-learn's defaults, for 0.998 of the log loss of the pool (seven sets).
+# Rounds end after 15 without improvement, or at this number of trees; more than two
+# classes take one tree each per round. Small trees and large steps take two thirds of
+# the time of scikit-learn's defaults, for 0.998 of the log loss of the pool (seven
+# sets).
 _OPTIONS = {
     "early_stopping": True,
     "n_iter_no_change": 15,
@@ -29,25 +30,25 @@ _OPTIONS = {
     "max_leaf_nodes": 15,
 }
 _MOST_TREES = 400
-# Rows times columns times classes of all folds: beyond, fewer are fitted, at least one.
+# Rows times columns times classes of all folds; above, fewer folds, at least one.
 _MOST_NUMBERS = 5 * 10**7
-# Of a large table trees know more than leaves of 1600 rows do, and have larger leaves
-# themselves: .83 and .81 of the machine's error on two tables of 300,000 rows (flights
-# of 2013, births by state and day).
+# On large tables trees are more accurate than leaves of 1600 rows, and have larger
+# leaves: 0.83 and 0.81 of the kernel model's error on two tables of 300,000 rows
+# (flights of 2013, births by state and day).
 _LARGE_LEAVES = 63
-# At most so many rows, or fewer in a class, have no trees.
+# No trees up to this number of rows, or of rows per class.
 _LEAST_ROWS = 1500
 _LEAST_CLASS = 10
-# Log odds of a class that a fit does not know.
+# Log odds of a class missing in a fit.
 _ABSENT = -700.0
-# Rough seconds of the way of a row through a tree.
+# Approximate seconds for one row in one tree.
 _SECONDS = 2e-8
 
 
 def boosting(n: int, counts: NDArray, seed: int) -> list[Any]:
     """Return the estimators of "auto" for n rows: one or none.
 
-    `counts` (c,) are the numbers of rows of the classes, none for regression.
+    `counts` (c,) are the numbers of rows of the classes; empty for regression.
     """
     classes = len(counts)
     if counts.min() < _LEAST_CLASS if classes else n <= _LEAST_ROWS:
@@ -63,10 +64,10 @@ def boosting(n: int, counts: NDArray, seed: int) -> list[Any]:
 def affordable_folds(
     folds: list[NDArray], data: Training, classes: int, known: NDArray
 ) -> list[NDArray]:
-    """Return the folds that trees are fitted without: fewer of a large table.
+    """Return the folds that trees are fitted without: fewer for a large table.
 
-    A single one are the rows `known`, whose left-out scores the machine has, if they
-    are fewer than a fold. Blocks of rows stay together.
+    A single fold is the rows `known`, which have leave-one-out scores of the kernel
+    model, if they are fewer than a fold. Blocks of rows stay together.
     """
     most = _MOST_NUMBERS // (data.rows.size * max(classes, 1))
     if most > 1 or data.labels is not None:
@@ -81,15 +82,16 @@ class BoostedTrees:
     Attributes
     ----------
     feature, threshold, value : ndarray of shape (nodes,)
-        Columns and limits of splits, -1 and values at leaves, one tree after the other.
+        Columns and thresholds of splits; -1 and values at leaves; concatenated trees.
     child : ndarray of int of shape (2, nodes)
         Children of each node.
     roots, column : ndarray of int of shape (trees,)
-        First node of each tree, and the place of its fit and output in the baselines.
+        First node of each tree, and the position of its fit and output in the
+        baselines.
     baseline : ndarray of shape (fits, d)
-        Values without trees: targets, or logarithms of probabilities up to a constant.
+        Values without trees: targets, or log probabilities up to a constant.
     is_classifier : bool
-        Whether they are logarithms.
+        Whether the values are log probabilities.
     """
 
     feature: Annotated[NDArray, array("_nodes", "i")]
@@ -104,19 +106,19 @@ class BoostedTrees:
     name: ClassVar[str] = "boosted trees"
 
     def __post_init__(self) -> None:
-        """Check that paths go down to leaves, and that places are there."""
+        """Check that paths lead to leaves and that positions exist."""
         index = np.arange(len(self.feature))
         goes_down = (self.child > index) & (self.child < len(index))
         if len(self.child) != 2 or not (goes_down | (self.feature < 0)).all():
-            raise ValueError("`child` must be those of binary trees, got other nodes")
+            raise ValueError("`child` must be of binary trees, got other nodes")
         check_indices("roots", self.roots, len(index))
         check_indices("column", self.column, self.baseline.size)
 
     @classmethod
     def of(cls, fits: list[list[Any]], classes: int) -> BoostedTrees:
-        """Return the fits of scikit-learn, those of the outputs for each fold.
+        """Return the fits of scikit-learn: for each fold, one per output.
 
-        `classes`: number of classes, of one classifier for each fold; 0: regression.
+        `classes`: number of classes, with one classifier per fold; 0: regression.
         """
         d = classes or len(fits[0])
         baseline = np.full((len(fits), d), _ABSENT)
@@ -127,7 +129,7 @@ class BoostedTrees:
                 outputs = np.array([k])
                 if classes:
                     baseline[i, model.classes_] = 0.0
-                    outputs = model.classes_[-len(raw) :]  # of two classes the second
+                    outputs = model.classes_[-len(raw) :]  # two classes: the second
                 baseline[i, outputs] = raw
                 for parts in model._predictors:
                     pairs = zip(parts, outputs + i * d, strict=True)

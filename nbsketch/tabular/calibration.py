@@ -1,13 +1,13 @@
-r"""Probabilities of classes from left-out scores.
+r"""Class probabilities from leave-one-out scores.
 
 The score of a class is the regression of its indicator. Probabilities are
 
 .. math:: p_k \propto \exp(a \log \max(s_k, \epsilon) + b s_k + c_k), \qquad a, b \ge 0,
 
-with the least log loss on left-out scores: beta calibration (Kull, Silva Filho and
+with minimal log loss on leave-one-out scores: beta calibration (Kull, Silva Filho and
 Flach, AISTATS 2017) with one pair of slopes for all classes. Targets are smoothed as by
-Platt (1999), which keeps probabilities away from 0 and 1: the prior counts as one row,
-an equal share of it in each class (Perks, J. Inst. Actuaries 73, 1947), whatever the
+Platt (1999), which keeps probabilities away from 0 and 1: the prior counts as one
+sample, divided equally among the classes (Perks, J. Inst. Actuaries 73, 1947), for any
 number of classes.
 """
 
@@ -20,12 +20,12 @@ from scipy.special import log_softmax, softmax
 
 from nbsketch._report.fields import array, positive, stored
 
-# Scores below it count as so large in logarithms: the best of these is taken.
+# Candidates for the lower bound of scores in logarithms; the best is used.
 _LEAST_SCORES = (0.003, 0.01, 0.03, 0.1)
 _MOST_SLOPE = 50.0
-# Slopes of a calibration.
+# Number of slopes of a calibration.
 N_SLOPES = 2
-# Rows for which the prior of equal probabilities counts.
+# Number of samples that the prior of equal probabilities counts as.
 _PRIOR_ROWS = 1.0
 
 
@@ -40,7 +40,7 @@ class Calibration:
     offsets : ndarray of shape (c,)
         Constants of the classes.
     least : float
-        epsilon.
+        Lower bound epsilon of the scores in logarithms.
     """
 
     slopes: Annotated[NDArray, array("_slopes")]
@@ -48,7 +48,7 @@ class Calibration:
     least: Annotated[float, positive]
 
     def __post_init__(self) -> None:
-        """Check that there are two slopes which keep the order of scores."""
+        """Check that there are two nonnegative slopes, which preserve the order."""
         if self.slopes.shape != (2,) or (self.slopes < 0).any():
             raise ValueError(f"`slopes` must be two, not negative, got {self.slopes}")
 
@@ -60,23 +60,23 @@ class Calibration:
 
 
 def two_columns(scores: NDArray) -> NDArray:
-    """Return the scores of both classes if there is that of the second one alone."""
+    """Return the scores of both classes, given those of the second class alone."""
     return np.hstack([1 - scores, scores]) if scores.shape[1] == 1 else scores
 
 
 def calibrate(
     scores: NDArray, classes: NDArray, weights: NDArray | None = None
 ) -> Calibration:
-    """Return the calibration of least log loss.
+    """Return the calibration with minimal log loss.
 
     Parameters
     ----------
     scores : ndarray of shape (n, c)
-        Left-out scores; rows with NaN do not count.
+        Leave-one-out scores; rows with NaN are ignored.
     classes : ndarray of int of shape (n,)
         Class of each row.
     weights : ndarray of shape (n,), default=None
-        Weights of the rows. None: ones.
+        Sample weights. None: ones.
     """
     fits = [_fit(scores, classes, weights, least) for least in _LEAST_SCORES]
     return min(fits, key=lambda pair: pair[0])[1]
@@ -102,20 +102,20 @@ def least_log_loss(
 ) -> tuple[NDArray, float]:
     """Return the parameters of softmax(t_1 m_1 + ... + t_k m_k + c), and their loss.
 
-    Targets are smoothed by a prior of equal probabilities, which counts as one row.
+    Targets are smoothed by a prior of equal probabilities, which counts as one sample.
 
     Parameters
     ----------
     maps : ndarray of shape (k, n, c)
-        Left-out values m of the classes; rows with NaN do not count.
+        Held-out values m of the classes; rows with NaN are ignored.
     classes : ndarray of int of shape (n,)
         Class of each row.
     weights : ndarray of shape (n,) or None
-        Weights of the rows. None: ones.
+        Sample weights. None: ones.
     start : ndarray of shape (k,) or (k + c,)
-        Start of t and of the constants c, which are zero if they have no start.
+        Start of t and of the constants c, which start at zero if missing.
     most : float or None, default=None
-        Upper limit of t; the lower one is zero.
+        Upper bound of t; the lower bound is zero.
     penalty : float, default=0.0
         Multiple of the squared norm of t that is added to the loss.
     """

@@ -1,8 +1,8 @@
-"""Data frames as numbers: fitted encodings of the columns of a table.
+"""Encodings of the columns of a table as numbers.
 
-Numbers keep their value, dates become their parts, and categories become one column a
-level, the codes of an order, or means of the target. `fit_columns` fits the encodings;
-the result, `TableColumns`, holds arrays and text only and is saved with the model.
+Numbers are unchanged, dates are split into parts, and categories become one column per
+level, codes of an order, or target means. `fit_columns` fits the encodings; the result,
+`TableColumns`, contains only arrays and strings and is saved with the model.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ from nbsketch.tabular.reading import Values, as_frame, names_of, read_columns
 
 @stored
 class TableColumns:
-    """Fitted encodings of the columns of a table, made by `fit_columns`.
+    """Fitted encodings of the columns of a table, created by `fit_columns`.
 
     Parameters
     ----------
     columns : tuple of NumberColumn, DateColumn and LevelColumn
         Encoding of each column of X.
     kept : ndarray of int
-        Indices of the columns that `transform` returns, among all encoded ones; the
-        others are constant in training, or equal to an earlier one.
+        Indices of the encoded columns that `transform` returns; the others are constant
+        in training or equal to an earlier column.
 
     Examples
     --------
@@ -56,7 +56,7 @@ class TableColumns:
     kept: Annotated[NDArray, array("_kept", "i")]
 
     def __post_init__(self) -> None:
-        """Check that there are encodings, and that they have the columns `kept`."""
+        """Check that there are encodings, with the columns in `kept`."""
         check_indices("kept", self.kept, _starts(self.columns)[-1])
 
     @property
@@ -66,14 +66,14 @@ class TableColumns:
 
     @property
     def owners(self) -> NDArray:
-        """Place among the columns of X of each feature of the result."""
+        """Index of the column of X for each feature of the result."""
         return np.searchsorted(_starts(self.columns), self.kept, side="right") - 1
 
     @property
     def feature_names(self) -> NDArray:
         """Names of the columns of the result, an array of str objects.
 
-        Names of codes and marks end in "_" where a column of X has the same name.
+        Names of codes and indicators end in "_" if a column of X has the same name.
         """
         names = list[str]()
         used = set(self.names)
@@ -86,23 +86,22 @@ class TableColumns:
         return np.array(names, dtype=object)[self.kept]
 
     def transform(self, X: Any) -> NDArray:
-        """Return the rows of X as numbers, of shape (n, p).
+        """Return X as numbers, of shape (n, p).
 
-        Columns of a data frame are matched by name, those of an array by position.
-        A category that no training row has is 0 in all columns of a one-hot code (of
-        two levels: the share of the rarer one), the target's mean as a target code, and
-        the median of an order. Categories are
-        compared as text, and those that differ from all of training as numbers: 1, 1.0,
-        "1", "01" and True are equal.
+        Columns of a data frame are matched by name, columns of an array by position. An
+        unknown category is 0 in all columns of a one-hot code (with two levels: the
+        share of the rarer level), the mean target in a target code, and the median of
+        an order. Categories are compared as text, and unknown ones also as numbers: 1,
+        1.0, "1", "01" and True are equal.
 
         Raises
         ------
         TypeError
-            If a column is not of the kind that it was in training, numbers in place of
-            text that is no number included.
+            If a column is of another kind than in training, including numbers for text
+            that is not numeric.
         ValueError
             If columns are missing or unknown, a number is infinite, or a number equals
-            several levels of training, as "1" and "01".
+            several training levels, such as "1" and "01".
         """
         values = self._arrange(X)
         return _join(self.columns, values)[:, self.kept].astype(
@@ -110,7 +109,7 @@ class TableColumns:
         )
 
     def summary_rows(self) -> Iterator[tuple[str, str]]:
-        """Yield entries of a summary: kinds of columns, and what is not used."""
+        """Yield entries of a summary: kinds of columns, and unused columns."""
         kinds = [column.kind for column in self.columns]
         counts = [f"{kinds.count(kind)} {kind}" for kind in dict.fromkeys(kinds)]
         yield "columns", f"{', '.join(counts)}: {len(self.kept)} features"
@@ -158,12 +157,12 @@ class Table(NamedTuple):
         return cls(names_of(X), values)
 
     def representatives(self, y: Any, weights: NDArray | None) -> NDArray | None:
-        """Return the row that stands for each row, as `nbsketch.rows.copies` does."""
+        """Return the representative of each row, see `nbsketch.rows.copies`."""
         numbers = [column.data.astype(np.float64) for column in self.values]
         return representatives(np.column_stack(numbers), y, weights)
 
     def warn_of_equal_integers(self, X: Any) -> None:
-        """Warn of columns of the table X whose different numbers are equal here."""
+        """Warn of columns of X with different integers that are equal as floats."""
         zeros = np.zeros(len(self.values[0].data))
         numbers = [v.data if v.kind == "numbers" else zeros for v in self.values]
         warn_of_equal_integers("X", X, np.column_stack(numbers), self.names)
@@ -182,16 +181,17 @@ def fit_columns(
 
     - Numbers and booleans are kept; durations are in days.
     - Dates become year, month, day, day of the week, hour, and days since 1970.
-    - Missing numbers and dates are replaced by the median; a column that tells where
-      they were is added. A missing category is a category.
+    - Missing numbers and dates are replaced by the median, with an additional indicator
+      column. A missing category is a category.
     - Categories with an order (``Categorical``, ``Enum``) become 0, 1, ... Other
-      categories and text have a column for each of up to 12 levels; two levels have
-      one, in which missing values are the weighted share of the rarer level.
+      categories and strings have one column for each of up to 12 levels; two levels
+      have a single column, in which missing values are the weighted share of the rarer
+      level.
     - More levels are replaced by target codes: the weighted mean target of the level,
       shrunk to the overall mean by the formula of scikit-learn's ``TargetEncoder``, one
-      for each output, or for each class after the first. For a training row they are
-      means over the other `blocks`, or over four random fifths of the rows. Copies,
-      rows that are equal in X and y, are one row of their weight.
+      per output, or per class after the first. For training rows they are means over
+      the other `blocks`, or over four random fifths of the rows. Duplicates (rows with
+      equal X and y) are merged into one row with the sum of their weights.
     - Text with more levels than half the rows identifies rows: it is not used, with a
       warning if most levels are numbers.
     - Columns that are constant or equal to an earlier one are dropped.
@@ -199,18 +199,18 @@ def fit_columns(
     Parameters
     ----------
     X : DataFrame, ndarray or nested sequence of shape (n, q)
-        Table: a frame of pandas, polars, pyarrow or another library that narwhals
-        reads. In an array of strings, columns that are numbers as text are numbers.
+        Table: a frame of pandas, polars, pyarrow or another library supported by
+        narwhals. In an array of strings, columns of numbers as text are numbers.
     y : array-like of shape (n,) or (n, d)
         Targets, or labels if `classification`.
     sample_weight : ndarray of shape (n,) or None, default=None
-        Non-negative weights, for target codes and the shares of two levels. Rows of
+        Nonnegative weights, for target codes and the shares of two levels. Rows of
         weight 0 are ignored.
     classification : bool, default=False
         Whether `y` holds class labels.
     blocks : ndarray of int of shape (m,), default=None
-        Ordinals of the blocks of the m rows of positive weight that are left out
-        together; -1: of rows that never are. None: single rows.
+        Indices of the blocks of the m rows of positive weight that are left out
+        together; -1: never left out. None: single rows.
     random_state : int, default=0
         Seed of the random fifths of the rows.
 
@@ -219,8 +219,8 @@ def fit_columns(
     columns : TableColumns
         The fitted encodings.
     rows : ndarray of shape (n, p)
-        Encoded rows, float32 if no column needs more, else float64. Unlike
-        ``columns.transform(X)``, target codes leave out the target of the row.
+        Encoded rows, float32 if no column needs more, else float64. Unlike in
+        ``columns.transform(X)``, target codes exclude the target of the row.
 
     Raises
     ------
@@ -254,7 +254,7 @@ def fit_table(
     blocks: NDArray | None,
     random_state: int = 0,
 ) -> tuple[TableColumns, NDArray]:
-    """Fit the encodings of a table without copies: see `fit_columns`."""
+    """Fit the encodings of a table without duplicates: see `fit_columns`."""
     values = table.values
     weights = np.ones(len(y)) if weights is None else weights
     used = weights > 0
@@ -276,7 +276,7 @@ def fit_table(
 
 
 def _join(columns: Sequence[Column], values: Sequence[Values]) -> NDArray:
-    """Return the encoded columns side by side; the gaps of all are filled at once."""
+    """Return the encoded columns side by side, with all missing values filled."""
     pairs = zip(columns, values, strict=True)
     data = np.hstack([column.encode(value) for column, value in pairs]).astype(float)
     starts = _starts(columns)
@@ -293,7 +293,7 @@ def _join(columns: Sequence[Column], values: Sequence[Values]) -> NDArray:
 
 
 def _starts(columns: Sequence[Column]) -> NDArray:
-    """Return the first place of each column among all encoded ones, and the end."""
+    """Return the first index of each column among all encoded ones, and the end."""
     return np.cumsum([0, *(len(column.names) for column in columns)])
 
 
@@ -323,7 +323,7 @@ def _targets(y: Any, classification: bool) -> NDArray:
 
 
 def _distinct(rows: NDArray) -> NDArray:
-    """Return the columns that vary and differ from all before; the first if none."""
+    """Return the columns that vary and differ from earlier ones; the first if none."""
     contents: set[bytes] = set()
     kept = []
     for j, column in enumerate(rows.T):

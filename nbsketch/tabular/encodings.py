@@ -12,21 +12,21 @@ from nbsketch._report.validation import check_array_of, check_length
 from nbsketch.kernels import weighted_median
 from nbsketch.tabular.reading import Values
 
-# Most levels of a category with a column for each; more levels have target codes.
+# Maximum number of levels with one column each; more levels have target codes.
 MOST_LEVELS = 12
-# What a column of levels is used for, in warnings, and levels that these list.
+# Use of a column of levels, for warnings, and number of levels that they list.
 _IDENTIFIER = "is not used: it has {} levels, which identify rows"
 _CODES = "is encoded by the mean targets of its {} levels"
 _LISTED = 3
-# Random folds whose target codes are means over the other folds.
+# Number of random folds whose target codes are means over the other folds.
 FOLDS = 5
 _PARTS = "_year", "_month", "_day", "_weekday", "_hour", "_days"
 
 
 def _texts(name: str, value: Any, scope: Scope) -> None:
-    """Check a tuple of texts, all of them at once: there may be one for each row."""
+    """Check a tuple of strings, all at once: there may be one per row."""
     if not isinstance(value, tuple) or not all(isinstance(text, str) for text in value):
-        raise TypeError(f"`{name}` must be a tuple of texts, got {value!r:.60}")
+        raise TypeError(f"`{name}` must be a tuple of strings, got {value!r:.60}")
 
 
 class Column:
@@ -39,11 +39,11 @@ class Column:
     kind : str
         Kind of the column in summaries.
     suffixes : tuple of str
-        What is added to `name` in the names of the columns of numbers.
+        Suffixes of `name` in the names of the encoded columns.
     fill : float or ndarray
-        What takes the place of NaN in these.
+        Replacement of NaN in these columns.
     marked : bool
-        Whether one more column is 1 for missing values and else 0.
+        Whether an additional column is 1 for missing values and else 0.
     """
 
     name: str
@@ -60,18 +60,18 @@ class Column:
 
     @property
     def fills(self) -> NDArray:
-        """Numbers in place of NaN in the m columns of the result, (m,)."""
+        """Replacements of NaN in the m columns of the result, (m,)."""
         out = np.zeros(len(self.suffixes) + self.marked)
         out[: len(self.suffixes)] = self.fill
         return out
 
     def encode(self, values: Values) -> NDArray:
-        """Return the m columns, NaN where values miss; a mark is the first one anew."""
+        """Return the m columns, NaN if missing; an indicator starts as the first."""
         numbers = self.numbers(values)
         return np.hstack([numbers, numbers[:, :1]]) if self.marked else numbers
 
     def numbers(self, values: Values) -> NDArray:
-        """Return the numbers that stand for the values, NaN where these are missing."""
+        """Return the values as numbers, NaN if missing."""
         raise NotImplementedError
 
     def _data(self, values: Values, kind: str) -> NDArray:
@@ -96,7 +96,7 @@ class NumberColumn(Column):
     name : str
         Name of the column.
     fill : float
-        Median, in place of missing values.
+        Median, which replaces missing values.
     marked : bool
         Whether a second column is 1 for missing values and else 0.
 
@@ -122,14 +122,14 @@ class NumberColumn(Column):
 class DateColumn(Column):
     """A column of dates: year, month, day, day of the week, hour and elapsed days.
 
-    Monday is day 0 of the week; the hour has a fraction; days are elapsed since 1970.
+    Monday is day 0 of the week; the hour is fractional; days are counted since 1970.
 
     Parameters
     ----------
     name : str
         Name of the column.
     fill : ndarray of shape (6,)
-        Medians of the parts, in place of missing values.
+        Medians of the parts, which replace missing values.
     marked : bool
         Whether a last column is 1 for missing values and else 0.
 
@@ -158,21 +158,21 @@ class DateColumn(Column):
 
 @stored
 class LevelColumn(Column):
-    """A column of categories: a table of numbers for each level.
+    """A column of categories: a table with numbers for each level.
 
     Parameters
     ----------
     name : str
         Name of the column.
     levels : tuple of str
-        Levels of the training rows.
+        Levels in the training data.
     table : ndarray of shape (len(levels) + 2, m)
-        Numbers of each level, then those of missing values, then those of levels that
-        no training row has. Without columns: the column is not used.
+        Numbers of each level, followed by those of missing values and of unknown
+        levels. Without columns: the column is not used.
     kind : {"one-hot", "target codes", "order", "identifier", "empty"}
         Meaning of the numbers.
     suffixes : tuple of str
-        What is added to `name` in the names of the m columns.
+        Suffixes of `name` in the names of the m columns.
 
     Examples
     --------
@@ -222,9 +222,9 @@ class LevelColumn(Column):
         return np.array(rows)[codes]  # code -1 is the last entry
 
     def _equal_numbers(self, new: list[str], numeric: bool) -> dict[str, int]:
-        """Return the places of levels that equal one of training as a number.
+        """Return the rows of levels that equal one of training as a number.
 
-        `numeric`: the new levels are no text, so the type is not that of training.
+        `numeric`: the new levels are not text, unlike in training.
         """
         same: dict[Decimal, list[int]] = {}
         for k, level in enumerate(self.levels):
@@ -249,7 +249,7 @@ class LevelColumn(Column):
 
 
 def as_number(level: str) -> Decimal | None:
-    """Return the number that a level is, 0 or 1 for a boolean; None for other text.
+    """Return the number of a level, 0 or 1 for a boolean; None for other text.
 
     Examples
     --------
@@ -319,17 +319,17 @@ def cross_fitted(
     blocks: NDArray | None,
     seed: int,
 ) -> NDArray:
-    """Return the target codes of the rows, by targets of other blocks.
+    """Return the target codes of the rows, from targets of other blocks.
 
-    `blocks` are ordinals of rows that are left out together. Rows of block -1, or all
-    rows without blocks, are in five random ones.
+    `blocks` are indices of rows that are left out together. Rows of block -1, or all
+    rows without blocks, are in five random folds.
     """
     labels = np.full(len(codes), -1) if blocks is None else blocks.copy()
     free = np.flatnonzero(labels < 0)
     count = labels.max() + 1
     order = np.random.default_rng(seed).permutation(len(free))
     labels[free[order]] = count + np.arange(len(free)) % FOLDS
-    # Of all rows: the mean of the others would tell that of the block.
+    # The mean of all rows: the mean of the others would reveal that of the block.
     mean = np.average(targets, axis=0, weights=weights)
     out = np.empty(targets.shape)
     k = codes.max() + 1
@@ -341,9 +341,9 @@ def cross_fitted(
 
 
 def _warn_of_numbers(name: str, values: Values, use: str) -> None:
-    """Warn if most levels of a column are numbers, and say what is not a number.
+    """Warn if most levels of a column are numbers, and list the other levels.
 
-    Target codes of whole numbers alone are silent: they may be the names of categories.
+    Target codes of whole numbers alone cause no warning: they may be category names.
     """
     numbers = [as_number(level) for level in values.levels]
     others = [repr(k) for k, z in zip(values.levels, numbers, strict=True) if z is None]
@@ -369,7 +369,7 @@ def _unused(name: str, values: Values, kind: str) -> LevelColumn:
 
 
 def _order(name: str, values: Values, weights: NDArray) -> LevelColumn:
-    """Return ranks of the levels; a column that tells where they are missing."""
+    """Return ranks of the levels, with an indicator column of missing values."""
     codes = np.where(values.data < 0, np.nan, values.data)
     middle, misses = _medians(codes[:, None], weights)
     k = len(values.levels)
@@ -384,11 +384,11 @@ def _order(name: str, values: Values, weights: NDArray) -> LevelColumn:
 def _one_hot(
     name: str, values: Values, targets: NDArray, weights: NDArray
 ) -> LevelColumn:
-    """Return a column for each level, one for two levels, and one if values miss.
+    """Return one column per level, one for two levels, and one for missing values.
 
-    Columns are in the order of the weights of the levels, then of their mean targets:
-    models do not depend on their names. Of two levels the rarer has the column: missing
-    values and unknown levels have its weighted share there: neither stands for them.
+    Columns are ordered by the weights of the levels, then by their mean targets, so
+    that models do not depend on their names. With two levels, the rarer has the column;
+    missing values and unknown levels have its weighted share.
     """
     k = len(values.levels)
     present = values.data >= 0
@@ -420,11 +420,11 @@ def _target_codes(
 def _shrunk_means(
     codes: NDArray, targets: NDArray, weights: NDArray, mean: NDArray, count: int
 ) -> NDArray:
-    """Return the mean target of each code, shrunk to the `mean` of all, (count, d).
+    """Return the mean target of each code, shrunk to the overall `mean`, (count, d).
 
-    The share of its own mean is v / (v + s / m) with the variance v of the targets,
-    that of the targets s at the code, and the sum m of its weights; and m times this if
-    m is below one, less than a row.
+    The weight of its own mean is v / (v + s / m), with the variance v of all targets,
+    the variance s of the targets with this code, and the sum m of its weights;
+    multiplied by m if m is below one (less than one row).
     """
     residual = targets - mean
     variance = np.average(np.square(residual), axis=0, weights=weights)
@@ -443,7 +443,7 @@ def _sums(codes: NDArray, values: NDArray, count: int) -> NDArray:
 
 
 def _medians(parts: NDArray, weights: NDArray) -> tuple[NDArray, bool]:
-    """Return the median of each column, 0 if none is given, and whether some miss."""
+    """Return the median of each column (0 if all are missing), and whether any is."""
     out = np.zeros(parts.shape[1])
     given = ~np.isnan(parts)
     for j in np.flatnonzero(given.any(axis=0)):

@@ -1,4 +1,4 @@
-"""The fit of a machine: gross errors, length scales, base and members, stack."""
+"""Fit of the tabular model: gross errors, length scales, base, members, stack."""
 
 from dataclasses import replace
 from typing import NamedTuple
@@ -41,48 +41,48 @@ from nbsketch.tabular.working import (
 from nbsketch.tuning.descent import Budget
 from nbsketch.tuning.rows import Rows, Training, at_rows, moments_of
 
-# The largest leaf of a tree, and of one whose error still falls with the rows.
+# Maximum rows of a leaf, and of a leaf if the error still decreases with the rows.
 TREE_ROWS = 1600
 LARGER_ROWS = 4000
-# Leaves are larger if this ratio of left-out errors is reached by twice the rows: 0.80
-# to 0.97 of the log loss on letters, blobs and churn (4000 rows), at 1.1 to 1.5 times
-# the time; noisy tables have ratios of 0.98 to 1 and keep small leaves.
+# Leaves are larger if doubling the rows reaches this ratio of leave-one-out errors:
+# 0.80 to 0.97 of the log loss on letters, blobs and churn (4000 rows), at 1.1 to 1.5
+# times the time; noisy tables have ratios of 0.98 to 1 and keep small leaves.
 _FALL = 0.97
-# Rough seconds of a row in a larger leaf, for a limited time.
+# Approximate seconds per row in a larger leaf, for a time limit.
 _LARGER_SECONDS = 1e-3
-# Landmarks of the base.
+# Number of landmarks of the base.
 _LANDMARKS = 300
-# Members on leaves are left out if the left-out error rises by at most this share: .36
-# of the time of predictions, .998 of the error (52 fits of 21 tables that nothing was
-# chosen on, .972 to 1.011). Not for classes (log loss up to 1.039), and not where a
-# single leaf of few rows predicts fast (1.006 of the error).
+# Members on leaves are dropped if the leave-one-out error increases by at most this
+# share: 0.36 of the time of predictions, 0.998 of the error (52 fits of 21 held-out
+# tables, 0.972 to 1.011). Not for classes (log loss up to 1.039), and not for a single
+# leaf of few rows, which predicts fast (1.006 of the error).
 _SPARED = 5e-4
-# Fewer rows have no gross errors that could be told.
+# With fewer rows, gross errors cannot be detected.
 _LEAST_ROWS = 50
-# Iterations of all searches together: rounds end them before.
+# Maximum iterations of all searches together; rounds usually end earlier.
 _ITERATIONS = 10**6
-# Share of a limited time that searches may take.
+# Share of the time limit for searches.
 _SEARCHED = 0.5
 SQUARE: Loss = SquareLoss()
-# Extreme targets of less weight together, in mean rows, do not set these limits.
+# Extreme targets with less total weight, in mean rows, do not set the limits.
 _LEAST_WEIGHT = 1e-6
 
 
 class LeftOutRows(NamedTuple):
-    """Left-out residuals of a machine.
+    """Leave-one-out residuals of a model.
 
     Attributes
     ----------
     drawn : ndarray of int of shape (m,)
-        Training rows they belong to.
+        Training rows of the residuals.
     residual : ndarray of shape (m, d)
-        Residuals, in units of the targets, or of their link.
+        Residuals, in units of the targets or of their link.
     weights : ndarray of shape (m,) or None
-        Weights of these rows.
+        Sample weights of these rows.
     kept : ndarray of int
         Rows without gross errors.
     order : OrderEffect or None
-        Errors of leaving blocks of rows out. None: blocks were left out in the fit.
+        Errors of leaving blocks of rows out. None: the fit left blocks out.
     work : WorkingLoss
         The loss at the targets of `drawn`, in their unit.
     suspects : Suspects
@@ -102,7 +102,7 @@ class LeftOutRows(NamedTuple):
 
     @property
     def scores(self) -> NDArray:
-        """Left-out scores, (m, d)."""
+        """Leave-one-out scores, (m, d)."""
         return self.work.targets - self.residual + np.log(self.unit)
 
 
@@ -115,10 +115,10 @@ def fit_machine(
 ) -> tuple[Machine, LeftOutRows]:
     """Fit encoded rows (n, q) and targets (n, d).
 
-    Weights have mean one, labels are blocks of rows that are left out together.
-    `robust`: rows with gross errors in the targets are not used. `loss`: None is
-    Huber's loss, with the threshold that the data say. The result does not depend on
-    the number of threads: leaves are solved side by side, and BLAS has one thread.
+    Weights have mean one; labels are blocks of rows that are left out together.
+    `robust`: exclude rows with gross errors in the targets. `loss`: None is the Huber
+    loss with a threshold estimated from the data. The result does not depend on the
+    number of threads: leaves are solved in parallel, and BLAS has one thread.
     """
     with one_thread():
         every = kept = np.arange(len(data.Y))
@@ -136,7 +136,7 @@ def fit_machine(
             if data.weights is not None:
                 data = data._replace(weights=data.weights / data.weights.mean())
         targets = data.Y
-        if isinstance(loss, PinballLoss):  # the law of errors around medians
+        if isinstance(loss, PinballLoss):  # uses the error distribution around medians
             loss = EpsilonInsensitiveLoss(0.0)
         if loss != SQUARE:
             rows = replace(data.tuned_rows(scaler), Y=targets)
@@ -152,15 +152,15 @@ def fit_machine(
 
 
 def unit_of(loss: Loss | None, data: Training) -> float:
-    """Return the mean of the targets of a loss of means, which keeps their digits."""
+    """Return the mean of the targets for a loss of means, to keep their digits."""
     if not isinstance(loss, LogLinkLoss):
         return 1.0
-    loss.link(data.Y)  # names targets that are out of range
+    loss.link(data.Y)  # names targets out of range
     return float(np.average(data.Y, axis=0, weights=data.weights)[0])
 
 
 def _gross_errors(rows: Rows, loss: Loss | None, rng: np.random.Generator) -> Suspects:
-    """Return the rows that look like gross errors: of a robust loss any share."""
+    """Return the rows that look like gross errors; for a robust loss any share."""
     if loss == SQUARE:
         return gross_errors(rows, rng)
     if loss is None or is_robust(loss):
@@ -202,7 +202,7 @@ def _fit(
         scores = center + spread * (data.Y[index] - np.stack(residuals))
         stack = stacked(work, scores)
     kept = stack > 0
-    kept[0] = True  # its length scales are those of the machine
+    kept[0] = True  # it provides the length scales of the model
     machine = Machine(
         scaler=scaler,
         low=rows.X.min(axis=0),
@@ -224,7 +224,7 @@ def _fit(
 
 
 def limits(Y: NDArray, weights: NDArray | None) -> tuple[NDArray, NDArray]:
-    """Return least and largest targets, without extremes of hardly any weight.
+    """Return smallest and largest targets, without extremes of tiny weight.
 
     `weights` have mean one.
     """
@@ -234,7 +234,7 @@ def limits(Y: NDArray, weights: NDArray | None) -> tuple[NDArray, NDArray]:
 
 
 def _least(Y: NDArray, weights: NDArray) -> NDArray:
-    """Return the least of each column, without extremes of hardly any weight."""
+    """Return the smallest value of each column, without extremes of tiny weight."""
     order = np.argsort(Y, axis=0)
     first = (np.cumsum(weights[order], axis=0) >= _LEAST_WEIGHT).argmax(axis=0)
     return np.take_along_axis(Y, order, axis=0)[first, np.arange(Y.shape[1])]
@@ -243,15 +243,15 @@ def _least(Y: NDArray, weights: NDArray) -> NDArray:
 def _affordable(
     data: Training, scales: list[Scales], rng: np.random.Generator
 ) -> NDArray:
-    """Return the rows that base and leaves can be fitted to in the time left.
+    """Return the rows for base and leaves that fit the remaining time.
 
-    The time of a leaf tells how many. They are all without a limit of time, and at
-    least those of one leaf.
+    Their number is estimated from the time of one leaf. Without a time limit it is all
+    rows; at least the rows of one leaf.
     """
     n = len(data.Y)
     if not np.isfinite(seconds_left()) or n <= TREE_ROWS:
         return np.arange(n)
-    trial = np.random.default_rng(0)  # no part of the fit
+    trial = np.random.default_rng(0)  # not part of the fit
     sample = data.take(trial.permutation(n)[:TREE_ROWS])
     before = seconds_left()
     fit_on_tree(sample, scales[-1], TREE_ROWS, trial, False)
@@ -265,14 +265,14 @@ Parts = tuple[list[Member], list[NDArray], NDArray]
 
 
 def _alone(data: Training, scales: list[Scales], rng: np.random.Generator) -> Parts:
-    """Fit each member to all rows; return members, left-out residuals, their rows."""
+    """Fit each member to all rows; return members, residuals and their rows."""
     every = np.arange(len(data.Y))
     fits = [fit_on_tree(data, kernel, len(every), rng) for kernel in scales]
     return [member for member, _ in fits], [residual for _, residual in fits], every
 
 
 def _on_base(data: Training, scales: list[Scales], rng: np.random.Generator) -> Parts:
-    """Fit the base, and members to leaves beside it; see `_alone`."""
+    """Fit the base, and members on leaves in addition; see `_alone`."""
     landmarks, index = _landmarks(len(data.Y), rng)
     at = data.rows[landmarks]
     options = data.weights, at, rng, data.labels, index
@@ -291,19 +291,19 @@ def _on_base(data: Training, scales: list[Scales], rng: np.random.Generator) -> 
 
 
 def _leaf_rows(data: Training, scales: Scales) -> int:
-    """Return the largest number of rows of a leaf."""
+    """Return the maximum number of rows of a leaf."""
     n = len(data.Y)
     if n <= TREE_ROWS or seconds_left() < _LARGER_SECONDS * n:
         return TREE_ROWS
-    trial = np.random.default_rng(0)  # no part of the fit
+    trial = np.random.default_rng(0)  # not part of the fit
     return LARGER_ROWS if ratio_of_halves(data, scales, trial) < _FALL else TREE_ROWS
 
 
 def _landmarks(n: int, rng: np.random.Generator) -> tuple[NDArray, NDArray]:
-    """Return landmarks, and rows whose residuals are left out, both ascending.
+    """Return landmarks, and rows for leave-one-out residuals, both ascending.
 
-    The latter are others, if there are as many: the base is not smooth at landmarks,
-    where leaves err more than at new rows.
+    The latter are not landmarks, if there are enough other rows: the base is not smooth
+    at landmarks, where leaves have larger errors than at new rows.
     """
     drawn = rng.permutation(n)
     others = drawn[_LANDMARKS:] if n >= 2 * _LANDMARKS else drawn

@@ -1,13 +1,13 @@
-r"""Exact kernel ridge regression on single leaves, with exact left-out residuals.
+r"""Exact kernel ridge regression on single leaves, with leave-one-out residuals.
 
 On the c rows of a leaf, with weights w,
 
 .. math:: \min_{f, b} \sum_i w_i (y_i - b - f(x_i))^2 + \tau \|f\|^2
 
-has the dual coefficients a = P y and the left-out residuals a_i / P_ii, where
-:math:`P = A^{-1} - A^{-1} 1 1^T A^{-1} / (1^T A^{-1} 1)` and
-:math:`A = K + \tau\, \mathrm{diag}(1 / w)`. Without the rows of a block B together,
-residuals are :math:`P_{BB}^{-1} a_B`.
+has the dual coefficients a = P y and the leave-one-out residuals a_i / P_ii, where
+:math:`P = A^{-1} - A^{-1} 1 1^T A^{-1} / (1^T A^{-1} 1)` and :math:`A = K + \tau\,
+\mathrm{diag}(1 / w)`. If the rows of a block B are left out together, their residuals
+are :math:`P_{BB}^{-1} a_B`.
 """
 
 from collections.abc import Iterable
@@ -27,12 +27,12 @@ from nbsketch.gram.dense import upper_triangle
 from nbsketch.gram.form import CompiledForm
 from nbsketch.tuning.rows import Training, at_rows
 
-# Single precision, with one step of refinement, if tau is at least this: below, the
-# condition number, up to c / tau, uses up its digits.
+# Minimum tau for single precision with one step of refinement: below, the condition
+# number, up to c / tau, exhausts its digits.
 _SINGLE = 3e-3
-# Cholesky factors need a positive definite matrix: A has at least this on its diagonal.
+# Minimum added to the diagonal of A, so that its Cholesky factor exists.
 _JITTER = 1e-10
-# Diagonal elements of P above rounding errors.
+# Diagonal elements of P above this exceed rounding errors.
 _LEAST = 1e-300
 
 
@@ -80,10 +80,11 @@ def fit_leaf(
         Positive weights. None: ones.
     labels : ndarray of int of shape (c,), default=None
         Blocks of rows that are left out together; -1: never, which gives NaN. None:
-        each row by itself.
+        single rows.
     left_out : bool or ndarray of bool of shape (c,), default=True
-        Rows whose left-out residuals are computed, for up to twice the time; without
-        `labels` the others have NaN. True: all. False: none, the residual is None.
+        Rows whose leave-one-out residuals are computed, at up to twice the time;
+        without `labels` the others have NaN. True: all. False: none, the residual is
+        None.
     """
     chosen = np.broadcast_to(left_out, len(Y))
     if labels is not None or chosen.all() or not chosen.any():
@@ -114,9 +115,8 @@ def solve_leaf(
 ) -> Leaf:
     """Return the exact solution for a kernel matrix K (c, c); see `fit_leaf`.
 
-    K is read on and above its diagonal only.
-    `last`: number of last rows whose left-out residuals are computed; they need only
-    this corner of the factor. None: all rows.
+    Only the upper triangle of K is read. `last`: number of last rows whose
+    leave-one-out residuals are computed, from the corner of the factor. None: all rows.
     """
     last = len(Y) if last is None else last
     rhs = np.column_stack([Y, np.ones(len(Y))])
@@ -171,7 +171,7 @@ def _without_blocks(
         block = np.flatnonzero(labels == label)
         columns = root[:, block].astype(np.float64)
         P = columns.T @ columns - np.outer(u[block], u[block]) / u.sum()
-        # Block -1 is never left out; without all rows there is nothing to predict from.
+        # Block -1 is never left out; without any rows no prediction is possible.
         if label < 0 or len(block) == len(u):
             residual[block] = np.nan
         else:
@@ -180,7 +180,7 @@ def _without_blocks(
 
 
 def pooled_error(leaves: Iterable[tuple[NDArray, Training]], tau: float) -> float:
-    """Return the weighted mean square of the left-out residuals of some leaves.
+    """Return the weighted mean square of the leave-one-out residuals on leaves.
 
     `leaves` are kernel matrices with (rows, Y, weights, labels); see `fit_leaf`.
     Infinite if a matrix is singular.

@@ -1,17 +1,17 @@
-r"""The predictor of a table: a weighted sum of members.
+r"""The predictor of a tabular model: a weighted sum of members.
 
 .. math:: f(x) = \bar y + \sum_m w_m f_m(x)
 
-with the base f_0, a ridge on few landmarks, and f_m the exact solution on the leaf of a
-tree that x falls in, with the kernel of member m. Up to 1500 rows there is no base, and
-a single leaf. The weights are those of Breiman, Stacked Regressions, Machine Learning
-24, 1996: with E the mean products of left-out residuals
+with the base f_0, a ridge regression on few landmarks, and the exact solution f_m, with
+the kernel of member m, on the leaf of a tree that contains x. Up to 1500 rows there is
+no base and a single leaf. The weights follow Breiman, Stacked Regressions, Machine
+Learning 24, 1996: with E the mean products of leave-one-out residuals
 
 .. math:: \min_w w^T E w + \rho \min_j E_{jj} \|w\|^2
           \quad \text{such that} \quad w \ge 0,\ \textstyle\sum_j w_j = 1 .
 
-The pull toward equal weights, rho = 0.05, is relative to the error (equal weights: 1.04
-of the error, up to 1.76).
+The penalty toward equal weights, rho = 0.05, is relative to the error (equal weights:
+1.04 times the error, up to 1.76).
 """
 
 from dataclasses import replace
@@ -27,25 +27,25 @@ from nbsketch.files.states import scaler
 from nbsketch.rows.transform import InputScaler
 from nbsketch.tabular.problem import Member, Points
 
-# Training rows at which columns are permuted.
+# Number of training rows at which columns are permuted.
 _PERMUTED = 500
 _PULL = 0.05
-# The constraint on the sum, as one more equation of least squares.
+# Weight of the constraint on the sum, as an additional least squares equation.
 _SUM = 1e4
 
 
 @stored
 class Machine:
-    """The fitted predictor: what prediction needs, as arrays and tuples of arrays.
+    """The fitted predictor, as arrays and tuples of arrays.
 
     Attributes
     ----------
     scaler : InputScaler
         Preprocessing, from q features to p columns.
     low, high : ndarray of shape (q,)
-        Limits to which features are clipped.
+        Bounds to which features are clipped.
     center, spread, y_low, y_high : ndarray of shape (d,)
-        Mean and standard deviation of the targets, and limits of predictions.
+        Mean and standard deviation of the targets, and bounds of predictions.
     rows : ndarray of shape (n, p)
         Preprocessed training rows.
     members : tuple of Member
@@ -81,8 +81,8 @@ class Machine:
     def relevance(self) -> NDArray:
         """Return the relevance of the q features, relative to the largest.
 
-        Inverse length scales of the columns of a feature are added as squares, and
-        averaged over the members by their weights.
+        The inverse length scales of the columns of a feature are added as squares, and
+        averaged over the members with their weights.
         """
         total = np.zeros(self.scaler.n_features)
         for member, weight in zip(self.members, self.weights, strict=True):
@@ -93,10 +93,10 @@ class Machine:
         return total / (total.max() or 1.0)
 
     def importances(self, owners: NDArray, count: int) -> NDArray:
-        """Return the mean squared change of predictions if a column is permuted.
+        """Return the mean squared change of predictions when a column is permuted.
 
-        The sum over the outputs, in units of their variances, at 500 training rows.
-        `owners` has the place among `count` columns of each feature.
+        It is the sum over the outputs, in units of their variances, at 500 training
+        rows. `owners` has the column, one of `count`, of each feature.
         """
         drawn = np.random.default_rng(0).permutation(len(self.rows))[:_PERMUTED]
         rows = self.rows[drawn]
@@ -110,11 +110,11 @@ class Machine:
         return out
 
     def n_numbers(self) -> int:
-        """Return how many numbers predictions need."""
+        """Return the number of floats stored for prediction."""
         return self.rows.size + sum(member.n_numbers() for member in self.members)
 
     def prepare(self, X: NDArray) -> Points:
-        """Return encoded rows, and these clipped to their limits and preprocessed."""
+        """Return encoded rows, and the same rows clipped and preprocessed."""
         clipped = np.clip(X, self.low, self.high).astype(X.dtype, copy=False)
         return Points(X, self.scaler.transform(clipped), self.rows)
 
@@ -128,12 +128,12 @@ class Machine:
         return self.clipped(self.center + self.spread * out)
 
     def shifted(self, shift: float) -> Self:
-        """Return the machine with predictions that are larger by a constant."""
+        """Return the predictor with a constant added to its predictions."""
         names = "center", "y_low", "y_high"
         return replace(self, **{name: getattr(self, name) + shift for name in names})
 
     def clipped(self, values: NDArray) -> NDArray:
-        """Return values (n, d) within the limits of predictions."""
+        """Return values (n, d) clipped to the bounds of predictions."""
         return np.clip(values, self.y_low, self.y_high)
 
 
@@ -145,12 +145,12 @@ def stack_weights(
     Parameters
     ----------
     residuals : ndarray of shape (k, n, d)
-        Left-out residuals; a row with NaN does not count.
+        Leave-one-out residuals; rows with NaN are ignored.
     sample_weight : ndarray of shape (n,), default=None
-        Weights of the rows. None: ones.
+        Sample weights. None: ones.
     tolerance : float, default=0.0
-        Models have no weight, one after the other, as long as the left-out error rises
-        by at most this share of that of all models.
+        Models are dropped one by one as long as the leave-one-out error increases by at
+        most this share relative to all models.
 
     Examples
     --------
@@ -191,7 +191,7 @@ def _least_weights(E: NDArray) -> NDArray[np.float64]:
     if k == 1 or not np.isfinite(least) or least <= 0:
         best = np.argmin(np.nan_to_num(E.diagonal(), nan=np.inf))
         return np.eye(k)[best] if k else np.ones(0)
-    # The factor of E by its eigenvectors: E may be singular.
+    # The factor of E uses its eigenvectors, because E may be singular.
     values, vectors = np.linalg.eigh(E / least + _PULL * np.eye(k))
     root = np.sqrt(np.maximum(values, 0))[:, None] * vectors.T
     system = np.vstack([root, np.full((1, k), _SUM)])

@@ -1,4 +1,4 @@
-"""Members that are exact on the leaves of a tree: one kernel, learned scales."""
+"""Members that are exact on the leaves of a tree: a kernel with learned scales."""
 
 from functools import cached_property
 from typing import Annotated
@@ -20,9 +20,8 @@ from nbsketch.tuning.trees import grow
 class Leaves(Member):
     """A kernel, its penalty and its tree.
 
-    Without a rough kernel beside the smooth one: 1.020 of the error (13 problems of
-    more than 1500 rows, three splits; up to 1.073) in 0.79 of the time, 1.032 on few
-    rows.
+    Without an additional rough kernel: 1.020 times the error (13 problems of more than
+    1500 rows, three splits; up to 1.073) in 0.79 of the time, 1.032 on few rows.
 
     Attributes
     ----------
@@ -42,7 +41,7 @@ class Leaves(Member):
     tree: Tree
 
     def __post_init__(self) -> None:
-        """Check the family, and that the tree splits columns that there are."""
+        """Check the family, and that the tree splits existing columns."""
         check_choice("family", self.family, LEARNABLE)
         if self.tree.partition.feature.max() >= len(self.scales):
             raise ValueError(
@@ -59,7 +58,7 @@ class Leaves(Member):
         return self.tree.predict(self.kernel, points.training, points.rows)
 
     def n_numbers(self) -> int:
-        """Return the number of coefficients and of places of rows in the tree."""
+        """Return the number of coefficients and of row indices in the tree."""
         return 2 * self.tree.coef.size
 
     def summary(self) -> tuple[str, str]:
@@ -76,9 +75,9 @@ def fit_on_tree(
     rng: np.random.Generator,
     left_out: NDArray | bool = True,
 ) -> tuple[Leaves, NDArray]:
-    """Fit a member to the leaves of a tree; return it and left-out residuals (n, d).
+    """Fit a member to the leaves of a tree; return it with residuals (n, d).
 
-    `scales` have their penalty. `left_out` (n,) selects the rows whose left-out
+    `scales` include the penalty. `left_out` (n,) selects the rows whose leave-one-out
     residuals are computed; the others have NaN. Leaves have up to `largest` rows. The
     mean of two trees has the same error (0.999 on three sets of 4000 rows).
     """

@@ -1,10 +1,11 @@
-r"""The law of the errors on new rows, and gross errors: residuals scaled locally.
+r"""Distribution of errors on new rows, and gross errors: locally scaled residuals.
 
 The residual of a row is :math:`\sigma(x) z`: the logarithm of its size is regressed on
-x, and z has the empirical law of the left-out residuals divided by the left-out sigma.
-A quantile of z with the correction of split conformal prediction (Lei et al., JASA 113,
-2018) covers a new row with at least the stated probability if rows are exchangeable and
-left-out residuals have the law of new ones.
+x, and z has the empirical distribution of the leave-one-out residuals divided by the
+leave-one-out sigma. A quantile of z with the correction of split conformal prediction
+(Lei et al., JASA 113, 2018) covers a new row with at least the stated probability if
+rows are exchangeable and leave-one-out residuals have the distribution of new
+residuals.
 """
 
 from dataclasses import replace
@@ -30,33 +31,33 @@ from nbsketch.tabular.scales import SMOOTH, form_of
 from nbsketch.tuning.rows import Rows, at_rows, moments_of
 from nbsketch.tuning.search import isotropic_start
 
-# Landmarks of the regression of log sizes.
+# Number of landmarks of the regression of log sizes.
 _LANDMARKS = 200
-# Residuals below this share of the median size count as so large in logarithms.
+# Lower bound of residuals in logarithms, as a share of the median size.
 _LEAST = 0.05
 # Rounding of ranks.
 _SLACK = 1e-6
-# Robust standard deviations beyond which targets are clipped where a length scale is
-# learned: with 30 clean ones look like errors, with 100 sentinels are missed.
+# Robust standard deviations beyond which targets are clipped for learning a length
+# scale: with 30 clean targets look like errors, with 100 sentinel values are missed.
 _CLIP = 60.0
-_TOO_MANY = f"at most {100 * MOST:g} % are left out"
+_TOO_MANY = f"at most {100 * MOST:g} % are excluded"
 
 
 @stored
 class Noise:
-    """A fitted law of errors.
+    """A fitted distribution of errors.
 
     Attributes
     ----------
     size : LandmarkFunction
-        Logarithm of sigma, one for each output.
+        Logarithm of sigma, one per output.
     ends : ndarray of shape (2, d)
-        Limits of that logarithm: the range to which it was fitted. Among rows far from
-        all others the regression may be off by any factor.
+        Bounds of this logarithm: the range to which it was fitted. Far from all
+        training rows the regression may have arbitrary errors.
     scores : ndarray of shape (m, d)
-        Ascending left-out residuals, divided by sigma.
+        Ascending leave-one-out residuals, divided by sigma.
     shares : ndarray of shape (m, d)
-        Their weights, which add up to m.
+        Weights of the scores, which sum to m.
     """
 
     size: LandmarkFunction
@@ -65,9 +66,9 @@ class Noise:
     shares: Annotated[NDArray, array("_scores d")]
 
     def __post_init__(self) -> None:
-        """Check that quantiles of the scores are those of a law."""
+        """Check that the scores and their weights define a distribution."""
         if (np.diff(self.scores, axis=0) < 0).any() or (self.shares < 0).any():
-            raise ValueError("`scores` must ascend, of no negative share, got others")
+            raise ValueError("`scores` must ascend, `shares` be >= 0, got others")
         if len(self.ends) != 2 or (self.ends[0] > self.ends[1]).any():
             raise ValueError("`ends` must be two rows that ascend, got others")
 
@@ -91,16 +92,16 @@ class Noise:
         return out
 
     def limits(self, coverage: float) -> NDArray:
-        """Return the limits of an interval of the scores, (2, d).
+        """Return the ends of an interval of the scores, (2, d).
 
-        Each is an order statistic that a new score passes with probability at most
-        (1 - coverage) / 2; infinite if there are too few scores.
+        Each is an order statistic that a new score exceeds with probability at most (1
+        - coverage) / 2; infinite if there are too few scores.
         """
         tail = (1 - coverage) / 2
         return np.stack([self._quantile(tail, -1.0), self._quantile(1 - tail, 1.0)])
 
     def _quantile(self, level: float, side: float) -> NDArray:
-        """Return a quantile of each output; `side` moves it out by one score."""
+        """Return a quantile of each output; `side` moves it outwards by one score."""
         m = len(self.scores)
         out = np.empty(self.scores.shape[1])
         columns = zip(self.scores.T, self.shares.T, strict=True)
@@ -122,7 +123,7 @@ def fit_noise(
     weights: NDArray | None,
     rng: np.random.Generator,
 ) -> Noise:
-    """Fit the law of left-out residuals (m, d) at preprocessed rows (m, p).
+    """Fit the distribution of residuals (m, d) at preprocessed rows (m, p).
 
     `scales` (p,) are the inverse length scales of the size of errors.
     """
@@ -146,9 +147,9 @@ def fit_sizes(
     size : LandmarkFunction
         The regression.
     logs : ndarray of shape (m', d)
-        Its left-out values at the validation rows of `ridge`, within `ends`.
+        Leave-one-out values at the validation rows of `ridge`, within `ends`.
     ends : ndarray of shape (2, d)
-        Least and largest of the logarithms that it is fitted to.
+        Smallest and largest of the fitted logarithms.
     """
     sizes = np.abs(residual)
     least = _LEAST * np.median(sizes, axis=0)
@@ -167,7 +168,7 @@ class Suspects(NamedTuple):
     rows : ndarray of int of shape (k,)
         Their indices, ascending.
     reason : str
-        Why they are used nevertheless; empty if they are left out.
+        Why they are used nevertheless; empty if they are excluded.
     """
 
     rows: NDArray
@@ -177,7 +178,7 @@ class Suspects(NamedTuple):
 def gross_errors(rows: Rows, rng: np.random.Generator) -> Suspects:
     """Return the rows whose targets look like gross errors, before a fit.
 
-    The rule of `nbsketch.rows.outliers`, with a kernel of one length scale.
+    The rule is that of `nbsketch.rows.outliers`, with a single length scale.
     """
     every = np.arange(len(rows.Y))
     drawn = drawn_rows(np.ones(len(every)) if rows.weights is None else rows.weights)
@@ -206,10 +207,10 @@ def errors_beside(
     residual: NDArray,
     weights: NDArray | None,
 ) -> Suspects:
-    """Return the rows that look like gross errors after a fit that left none out.
+    """Return the rows that look like gross errors after a fit to all rows.
 
-    `residual` (m, d) are the left-out residuals of targets Y at preprocessed rows, of
-    which 1000 are judged; `scales` (p,) are inverse length scales.
+    `residual` (m, d) are the leave-one-out residuals of targets Y at preprocessed rows,
+    of which 1000 are checked; `scales` (p,) are inverse length scales.
     """
     left_out = np.isfinite(residual).all(axis=1)
     w = left_out * (1.0 if weights is None else weights)
@@ -221,7 +222,7 @@ def errors_beside(
     is_suspect, _ = suspect_targets(kernel, rows[drawn], Y[drawn], left_out)
     reason = _TOO_MANY
     if is_suspect.mean() <= MOST:
-        reason = "they stand out from the learned length scales only"
+        reason = "they stand out only with the learned length scales"
     return Suspects(np.sort(drawn[is_suspect]), reason)
 
 
@@ -229,7 +230,7 @@ def _standardized(rows: Rows) -> tuple[Rows, NDArray]:
     """Return the rows with clipped targets, and all targets.
 
     Both are standardized by the clipped targets. At most 5 % are clipped, those beyond
-    60 robust standard deviations, which would be the scale.
+    60 robust standard deviations, which would dominate the scale.
     """
     weights = rows.weights
     center = medians(rows.Y, weights)

@@ -1,13 +1,15 @@
-r"""Other estimators beside the machine: fits of folds, and how they are joined.
+r"""Partners of the kernel model: estimators fitted on folds, and their combination.
 
-A partner is fitted without each of up to five folds; the mean of these fits predicts,
-and their predictions of the folds are its left-out ones. For regression they join the
-machine in a stack of squares, in the units of the target. For classes they are pooled,
+A partner is fitted without each of up to five folds. The mean of these fits predicts,
+and their predictions of the folds are held-out predictions. For regression they are
+stacked with the kernel model by least squares, in the units of the target. For classes
+they are pooled,
 
 .. math:: \log p_k = t_0 \log p_{0,k} + \dots + t_m \log p_{m,k} - \text{const},
           \qquad t \ge 0,
 
-with the t of least left-out log loss: a stack of squares lost up to 69 % of it.
+with the t of minimal held-out log loss; stacking squares had up to 69 % larger log
+loss.
 """
 
 from collections.abc import Callable, Sequence
@@ -27,25 +29,25 @@ from nbsketch.tabular.calibration import calibrate, least_log_loss
 from nbsketch.tuning.rows import Training
 
 _FOLDS = 5
-# Fewer rows are fitted by one thread of OpenMP: on busy processors several wait for
-# each other, which took a fit of 240 rows from half a second to 45.
+# Fewer rows are fitted with one OpenMP thread: on busy processors several threads wait
+# for each other, which slowed a fit of 240 rows from half a second to 45.
 _PARALLEL_ROWS = 10_000
-# Folds that say whether the others are worth their time.
+# Number of folds that decide whether the others are fitted.
 _TRIAL_FOLDS = 2
-# Least share by which a partner lowers the log loss in these: 0.6 of the time of trees
-# saved where they lower it by less than 0.01 (blobs, digits, libras: 13 to 17 of 20
-# draws), never where they lower it by more (flags, hpc, leaves of trees: 0 of 20).
+# Minimum relative decrease of the log loss by a partner in these folds: 0.6 of the time
+# of trees is saved if they lower it by less than 0.01 (blobs, digits, libras: 13 to 17
+# of 20 draws), never if they lower it by more (flags, hpc, leaves of trees: 0 of 20).
 _GAIN = 0.005
-# Probabilities are at least this; the penalty of the weights of a pool.
+# Minimum probability; the penalty of the weights of a pool.
 _LEAST = 1e-6
 _PENALTY = 1e-4
 
 
 def _fits(name: str, value: Any, scope: Scope) -> None:
-    """Accept a list of lists of one length."""
+    """Accept a list of lists of equal length."""
     is_nested = isinstance(value, list) and all(isinstance(fit, list) for fit in value)
     if not is_nested or len(set(map(len, value))) > 1:
-        raise ValueError(f"`{name}` must be lists of one length, got {value!r:.60}")
+        raise ValueError(f"`{name}` must be lists of equal length, got {value!r:.60}")
 
 
 @stored
@@ -55,7 +57,7 @@ class Partner:
     Attributes
     ----------
     fits : list of list of estimators
-        For each fold those of the outputs, or the classifier.
+        For each fold, one estimator per output, or the classifier.
     classes : int
         Number of classes; 0 for regression.
     """
@@ -81,7 +83,7 @@ class Partner:
 
 
 def check_partners(partners: Any, classification: bool) -> list[Any]:
-    """Return partners as a list, or raise an error for those that cannot be used.
+    """Return partners as a list, or raise an error for unusable ones.
 
     The list is empty for names.
     """
@@ -107,7 +109,7 @@ def folds_of(
 ) -> list[NDArray]:
     """Return the rows of each fold: whole blocks, or random rows of each stratum.
 
-    Folds without which all rows are of one stratum are left out.
+    Folds that would leave training rows of a single stratum are dropped.
     """
     if labels is None:
         order = rng.permutation(n)
@@ -131,10 +133,10 @@ def fit_partner(
     classes: int,
     is_worth: Callable[[NDArray], bool] | None = None,
 ) -> tuple[Partner, NDArray]:
-    """Return a partner and its left-out predictions (n, d); NaN in no fold.
+    """Return a partner and its held-out predictions (n, d); NaN in no fold.
 
-    A fold is fitted if there is time for the longest one before it. `is_worth` looks
-    at the predictions of two folds; if it says no, the partner has no fits.
+    A fold is fitted if the remaining time exceeds that of the longest fold before.
+    `is_worth` gets the predictions of two folds; if it returns false, no fits are kept.
 
     Targets are (n, d) or classes (n, 1).
     """
@@ -170,14 +172,14 @@ def _options(
     kept: NDArray,
     fold: NDArray,
 ) -> dict[str, Any]:
-    """Return further arguments of a fit; early stopping looks at the fold."""
+    """Return additional arguments of a fit; early stopping uses the fold."""
     options = dict[str, Any]()
     if weights is not None:
         if not has_fit_parameter(estimator, "sample_weight"):
             name = type(estimator).__name__
             raise ValueError(
                 f"`partners` must take sample_weight in fit, which was passed, but "
-                f"{name} does not: leave it out, or the weights"
+                f"{name} does not: remove it, or the weights"
             )
         options["sample_weight"] = weights[kept]
     stops = getattr(estimator, "early_stopping", True) is True
@@ -191,17 +193,17 @@ def _options(
 def lowers_log_loss(
     scores: NDArray, values: NDArray, classes: NDArray, weights: NDArray | None
 ) -> bool:
-    """Return whether a partner lowers the left-out log loss of its folds.
+    """Return whether a partner lowers the held-out log loss on its folds.
 
     Parameters
     ----------
     scores, values : ndarray of shape (n, c)
-        Left-out scores of the machine, and probabilities of the partner; rows with NaN
-        do not count.
+        Leave-one-out scores of the kernel model, and probabilities of the partner; rows
+        with NaN are ignored.
     classes : ndarray of int of shape (n,)
         Class of each row.
     weights : ndarray of shape (n,) or None
-        Weights of the rows. None: ones.
+        Sample weights. None: ones.
     """
     calibration = calibrate(scores, classes, weights)
     logs = logarithms([calibration.probabilities(scores), values])
@@ -212,20 +214,21 @@ def lowers_log_loss(
 def pool_weights(
     logs: NDArray, classes: NDArray, weights: NDArray | None = None
 ) -> NDArray:
-    """Return the weights t (k,) of least log loss; rows with NaN do not count.
+    """Return the weights t (k,) with minimal log loss; rows with NaN are ignored.
 
-    The prior of the calibration, which counts as one row, keeps them from making sure
-    probabilities surer where few rows are all told apart: without it 2.5 times the log
-    loss of the machine alone on 142 rows in three classes, with it 0.92 of it.
+    The prior of the calibration, which counts as one sample, prevents overconfident
+    probabilities if few samples are perfectly separated: on 142 rows in three classes,
+    the log loss is 2.5 times that of the kernel model alone without it, and 0.92 with
+    it.
 
     Parameters
     ----------
     logs : ndarray of shape (k, n, c)
-        Left-out logarithms of probabilities.
+        Held-out log probabilities.
     classes : ndarray of int of shape (n,)
         Class of each row.
     weights : ndarray of shape (n,), default=None
-        Weights of the rows. None: ones.
+        Sample weights. None: ones.
     """
     return _fit_pool(logs, classes, weights)[0]
 
@@ -244,5 +247,5 @@ def pooled(t: NDArray, logs: NDArray) -> NDArray:
 
 
 def logarithms(chances: list[NDArray]) -> NDArray:
-    """Return logarithms of the probabilities of several models, (k, n, c)."""
+    """Return the log probabilities of several models, (k, n, c)."""
     return np.log(np.maximum(np.stack(chances), _LEAST))

@@ -1,4 +1,4 @@
-"""What members are given for predictions, and their one contract."""
+"""Input of members for predictions, and their interface."""
 
 from typing import NamedTuple
 
@@ -15,7 +15,7 @@ class Points(NamedTuple):
     rows : ndarray of shape (m, p)
         Preprocessed rows.
     training : ndarray of shape (n, p)
-        Preprocessed rows of the fit.
+        Preprocessed training rows.
     """
 
     encoded: NDArray
@@ -24,7 +24,7 @@ class Points(NamedTuple):
 
 
 class Member:
-    """A fitted function that is part of a machine.
+    """A fitted function that is part of a tabular model.
 
     Attributes
     ----------
@@ -39,9 +39,9 @@ class Member:
         raise NotImplementedError
 
     def n_numbers(self) -> int:
-        """Return how many numbers predictions need, beside the rows of the fit."""
+        """Return the number of floats for predictions, without the training rows."""
         raise NotImplementedError
 
     def summary(self) -> tuple[str, str]:
-        """Return the entry of a summary: the kind of the member, and what it is."""
+        """Return the entry of a summary: kind and description of the member."""
         raise NotImplementedError

@@ -1,4 +1,4 @@
-"""Columns of a data frame or of an array of objects, as arrays of one type each.
+"""Read the columns of a data frame or an array of objects as typed arrays.
 
 Frames of pandas, polars, pyarrow and other libraries are read through narwhals.
 """
@@ -25,15 +25,15 @@ _NUMBERS = Real, Decimal, np.bool_
 _TEXTS = str, bytes
 _DATES = date, np.datetime64
 _DURATIONS = timedelta, np.timedelta64
-# Names of types whose order has a meaning, among those that are named by their text.
+# Names of types with a meaningful order, among those represented by their text.
 _ORDERED = "Interval", "Period", "time"
 # Kinds of arrays whose columns are read one by one.
 _MIXED = "OSUMm"
-# Types of pandas whose values are objects of Python as they are.
+# pandas types whose values are plain Python objects.
 _TEXT_TYPES = "object", "str", "string"
-# Rows of pandas that are read as one array of objects.
+# Maximum rows of pandas frames that are read as one array of objects.
 _FEW_ROWS = 16
-# What stands for a missing value, by the kind of the array; else NaT.
+# Representation of a missing value, by the kind of the array; otherwise NaT.
 _FILLS = {"f": np.nan, "i": -1}
 # Types of columns of numbers.
 _PLAIN = {
@@ -58,14 +58,14 @@ class Values:
     Attributes
     ----------
     kind : {"numbers", "dates", "categories", "nothing"}
-        "nothing" if every value is missing.
+        "nothing" if all values are missing.
     data : ndarray of shape (n,)
         Floats, NaN where missing; dates (datetime64[us]), NaT where missing; or indices
         of `levels`, -1 where missing.
     levels : tuple of str
         Names of the categories.
     ordered : bool
-        Whether the order of `levels` has a meaning.
+        Whether the order of `levels` is meaningful.
     numeric : bool
         Whether all categories are numbers or booleans, not text.
     """
@@ -77,7 +77,7 @@ class Values:
     numeric: bool = False
 
     def rows(self, kept: NDArray) -> Values:
-        """Return the values of some rows, without the levels that none of them has."""
+        """Return the values of some rows, without unused levels."""
         data = self.data[kept]
         if self.kind != "categories":
             return Values(self.kind, data)
@@ -87,12 +87,12 @@ class Values:
         return replace(self, data=data, levels=levels)
 
     def among(self, missing: NDArray) -> Values:
-        """Return the column of all rows, of which these are the ones not `missing`."""
+        """Return the column of all rows, given the values of those not `missing`."""
         return replace(self, data=_filled(self.data, missing, self.data.dtype))
 
 
 def as_frame(X: Any) -> nw.DataFrame[Any] | None:
-    """Return a data frame behind narwhals; None for everything else.
+    """Return a data frame behind narwhals; None for other objects.
 
     Raises
     ------
@@ -117,7 +117,7 @@ def as_frame(X: Any) -> nw.DataFrame[Any] | None:
 
 
 def is_table(X: Any) -> bool:
-    """Return whether X is a data frame, or holds other objects than numbers."""
+    """Return whether X is a data frame, or contains objects other than numbers."""
     if as_frame(X) is not None:
         return True
     if sp.issparse(X):
@@ -140,12 +140,12 @@ def names_of(X: Any) -> tuple[str, ...]:
 def read_columns(X: Any, categories: Collection[int] = ()) -> list[Values]:
     """Return the columns of a data frame or a two-dimensional array.
 
-    Numbers of the columns `categories` are read as categories, each number a level.
+    Numbers in the columns `categories` are read as categories, one level per number.
 
     Raises
     ------
     TypeError
-        If a column holds other objects than numbers, text, booleans and dates.
+        If a column holds objects other than numbers, text, booleans and dates.
     """
     frame = as_frame(X)
     if frame is not None:
@@ -157,9 +157,9 @@ def read_columns(X: Any, categories: Collection[int] = ()) -> list[Values]:
 
 
 def _as_array(X: Any) -> NDArray:
-    """Return an array, with its mask if it has one; lists as objects.
+    """Return an array, with its mask if any; lists as arrays of objects.
 
-    Numbers beside text stay numbers in a list.
+    Numbers mixed with text stay numbers in a list.
     """
     if isinstance(X, np.ma.MaskedArray):
         return X
@@ -167,7 +167,7 @@ def _as_array(X: Any) -> NDArray:
 
 
 def _of_frame(frame: nw.DataFrame[Any], categories: Collection[int]) -> list[Values]:
-    """Return the columns; numbers of one type are taken out of the frame at once."""
+    """Return the columns; numbers of one type are extracted from the frame at once."""
     out = dict[int, Values]()
     blocks = dict[Any, list[int]]()
     names = frame.columns
@@ -193,7 +193,7 @@ def _of_frame(frame: nw.DataFrame[Any], categories: Collection[int]) -> list[Val
 
 
 def _few_objects(frame: nw.DataFrame[Any]) -> NDArray | None:
-    """Return few rows of pandas as an array, in a tenth of the time of their columns.
+    """Return few rows of pandas as an array, in a tenth of the time of single columns.
 
     None for other frames.
     """
@@ -203,9 +203,9 @@ def _few_objects(frame: nw.DataFrame[Any]) -> NDArray | None:
 
 
 def _types(frame: nw.DataFrame[Any]) -> list[Any]:
-    """Return the types of the columns; of numbers and text in pandas their own.
+    """Return the dtypes of the columns, native ones for numbers and text in pandas.
 
-    Other types of pandas are looked up once each: for one row of 6000 columns `schema`
+    Other pandas types are looked up once each: for one row of 6000 columns `schema`
     alone takes 40 ms.
     """
     if not frame.implementation.is_pandas():
@@ -238,7 +238,7 @@ def _of_series(column: Series[Any], as_categories: bool) -> Values:
 
 
 def _objects(column: Series[Any]) -> Iterable[Any]:
-    """Return the values; pandas' categories as they are, which gaps may convert."""
+    """Return the values; pandas categories are not converted by missing values."""
     native = column.to_native()
     codes = getattr(getattr(native, "cat", None), "codes", None)
     if codes is None:
@@ -248,9 +248,9 @@ def _objects(column: Series[Any]) -> Iterable[Any]:
 
 
 def _numpy_zone(column: Series[Any], dtype: Any) -> Series[Any]:
-    """Return a column of pandas' Arrow types in NumPy's, others as they are.
+    """Return a column of an Arrow type of pandas as a NumPy type; others unchanged.
 
-    Without its zone, such a column has the hours of UTC in pandas 2.
+    Without its time zone, such a column has the hours of UTC in pandas 2.
     """
     native = column.to_native()
     is_arrow = hasattr(getattr(native, "dtype", None), "pyarrow_dtype")
@@ -272,13 +272,13 @@ def _order(column: Series[Any]) -> list[Any] | None:
 
 
 def _precision(dtype: Any) -> type:
-    """Return float32 if it holds all numbers of a type, else float64."""
+    """Return float32 if it holds all numbers of a dtype, else float64."""
     names = "float32", "float16", "bool", "boolean", "int8", "uint8"
     return np.float32 if str(dtype).lower() in names else np.float64
 
 
 def _numbers(values: NDArray, dtype: type) -> NDArray:
-    """Return numbers as floats, NaN where they are missing."""
+    """Return numbers as floats, NaN if missing."""
     if values.dtype.kind != "O":
         return values.astype(dtype)
     missing = _missing(values)
@@ -319,7 +319,7 @@ def _is_missing(value: Any) -> bool:
 
 
 def _of_objects(column: NDArray, name: str, as_categories: bool) -> Values:
-    """Return a column of objects by what all of them are that are not missing."""
+    """Return a column of objects by the common type of its values."""
     missing = _missing(column)
     present = column[~missing]
     types = {type(value) for value in present}
@@ -327,7 +327,7 @@ def _of_objects(column: NDArray, name: str, as_categories: bool) -> Values:
         return Values("nothing", np.full(len(column), np.nan))
     if as_categories and all(map(_has_text, types)):
         return _categories(column, missing)
-    if _all(types, _DURATIONS):  # NumPy's are integers as well
+    if _all(types, _DURATIONS):  # NumPy durations are also integers
         return Values("numbers", _filled(present, missing, "timedelta64[us]") / _DAY)
     if _all(types, _NUMBERS):
         return Values("numbers", _filled(present, missing, "float64"))
@@ -338,16 +338,16 @@ def _of_objects(column: NDArray, name: str, as_categories: bool) -> Values:
         return _categories(column, missing, _natural_order(present, types))
     kinds = ", ".join(sorted(t.__name__ for t in types))
     raise TypeError(
-        "`X` must hold numbers, text, booleans, dates and objects named by their text, "
+        "`X` must hold numbers, text, booleans, dates and objects with a text, "
         f"an argument must be a string or a number, got {kinds} in column {name!r}: "
-        "make a column of each of their parts"
+        "convert it to a column for each part"
     )
 
 
 def _has_text(kind: type) -> bool:
-    """Return whether the text of objects of a type tells which are equal.
+    """Return whether the text of objects of a type identifies equal objects.
 
-    Sets have no order, so equal ones may have different texts.
+    Sets have no order, so equal sets may have different texts.
     """
     if issubclass(kind, _NUMBERS + _TEXTS):
         return True
@@ -362,7 +362,7 @@ def _natural_order(present: NDArray, types: set[type]) -> list[Any] | None:
         return None
     try:
         return sorted(set(present))
-    except (TypeError, ValueError):  # of several frequencies or time zones
+    except (TypeError, ValueError):  # several frequencies or time zones
         return None
 
 
@@ -386,7 +386,7 @@ def _local(value: Any) -> Any:
 def _categories(
     column: NDArray, missing: NDArray, order: Sequence[Any] | None = None
 ) -> Values:
-    """Return categories: their levels in the order given, or sorted as text."""
+    """Return categories with their levels in the given order, or sorted as text."""
     present = column[~missing]
     if not len(present):
         return Values("nothing", np.full(len(column), np.nan))
@@ -402,9 +402,9 @@ def _categories(
 
 
 def _key(value: Any) -> str:
-    """Return the name of a category; equal numbers of any type have the same.
+    """Return the name of a category, the same for equal numbers of any type.
 
-    Intervals, dates, durations, periods and tuples are named by their text.
+    Intervals, dates, durations, periods and tuples are represented by their text.
     """
     if isinstance(value, bytes):
         return value.decode("utf-8", errors="replace")

@@ -3,8 +3,8 @@ r"""Ridge regression on landmarks: the base, sizes of errors, the check of the o
 .. math:: \min_{\beta, b} \sum_i w_i \|y_i - b - k(x_i, L) \beta\|^2
           + \tau\, \mathrm{tr}(\beta^T k(L, L) \beta)
 
-is that of `nbsketch.solvers.ridge` in the coordinates that make the penalty an
-identity. Kernel values are made block by block: nothing of size n x s is stored.
+is solved by `nbsketch.solvers.ridge` in coordinates with an identity penalty. Kernel
+values are computed block by block: no n x s array is stored.
 """
 
 from collections.abc import Iterator
@@ -34,18 +34,18 @@ from nbsketch.tabular.problem import Member, Points
 from nbsketch.tabular.scales import SMOOTH, form_of
 from nbsketch.tuning.rows import Training
 
-# Rows whose left-out residuals choose tau.
+# Number of rows whose leave-one-out residuals choose tau.
 VALIDATION = 4000
-# Rows and kernel values of a block.
+# Rows and kernel values per block.
 _BLOCK = 4096
 _VALUES = 4_096_000
 # Added to the diagonal of C, times sqrt(s).
 _JITTER = 1e-8
 _TAUS = np.logspace(-5, 3, 17)
 _FILTER = RidgeFilter()
-# One minus a leverage is at least this.
+# Minimum of one minus a leverage.
 _LEAST_FREEDOM = 1e-6
-# Landmarks of the ridge that predicts blocks of rows for the check of their order.
+# Landmarks of the ridge regression that checks the order of the rows.
 _ORDER_LANDMARKS = 150
 
 
@@ -94,7 +94,7 @@ class LandmarkFunction(Member):
 
 
 class KernelValues(Design):
-    """Kernel values at rows and landmarks, made block by block."""
+    """Kernel values at rows and landmarks, computed block by block."""
 
     def __init__(self, form: CompiledForm, rows: NDArray, landmarks: NDArray) -> None:
         self._arguments = form, rows, landmarks
@@ -116,7 +116,7 @@ class KernelValues(Design):
 
 
 class Ridge:
-    """Ridge regression on landmarks, which are drawn from the rows.
+    """Ridge regression on landmarks drawn from the rows.
 
     Parameters
     ----------
@@ -125,16 +125,16 @@ class Ridge:
     rows : ndarray of shape (n, p)
         Rows.
     weights : ndarray of shape (n,) or None
-        Weights. None: ones.
+        Sample weights. None: ones.
     landmarks : int or ndarray of shape (s, p)
-        Landmarks; a number of rows is drawn at random.
+        Landmarks; an integer draws this many rows at random.
     rng : Generator
         Random state.
     labels : ndarray of int of shape (n,), default=None
-        Blocks of rows that are left out together; -1: never. None: each row by itself.
+        Blocks of rows that are left out together; -1: never. None: single rows.
     validation : ndarray of int of shape (m,), default=None
-        Ascending rows whose left-out residuals choose the penalty. None: 4000 rows,
-        drawn at random.
+        Ascending rows whose leave-one-out residuals choose the penalty. None: 4000
+        random rows.
     """
 
     def __init__(
@@ -167,14 +167,14 @@ class Ridge:
         self._alphas = _TAUS / n
 
     def fit(self, Y: NDArray) -> tuple[LandmarkFunction, NDArray]:
-        """Fit targets (n, d) with the tau of least left-out error.
+        """Fit targets (n, d) with the tau of the lowest leave-one-out error.
 
         Returns
         -------
         function : LandmarkFunction
             The fitted function.
         residual : ndarray of shape (m, d)
-            Left-out residuals of the validation rows; NaN if none is left out.
+            Leave-one-out residuals of the validation rows; NaN if none is left out.
         """
         path = self._path(Y)
         left_out = self._by_rows if self._blocks is None else self._by_blocks
@@ -189,7 +189,7 @@ class Ridge:
         return order_effect(path, _FILTER, self._design, Y, alpha, self._weights)
 
     def _path(self, Y: NDArray) -> RidgePath:
-        """Return the solutions of all penalties, for kernel values as features."""
+        """Return the solutions for all penalties, with kernel values as features."""
         y_mean = self._weights @ Y / len(Y)
         G, cross, mean = moments(self._design, Y - y_mean, self._weights, centered=True)
         P = self._projection
@@ -258,13 +258,13 @@ class Ridge:
 def table_order(scales: NDArray, data: Training) -> OrderEffect:
     """Compare errors of contiguous and of random blocks of at most 2000 rows.
 
-    They are predicted by a ridge regression on 150 landmarks, fitted to these rows with
-    the penalty of least leave-one-out error. Independent rows have the same law in any
-    order, so the length scales may have been learned from them.
+    The errors are those of a ridge regression on 150 landmarks, fitted to these rows
+    with the penalty of the lowest leave-one-out error. Independent rows have the same
+    distribution in any order, so the length scales may have been learned from them.
     """
     index = np.concatenate(contiguous_blocks(np.arange(len(data.Y))))
     rows, Y, weights, _ = data.take(index)
-    rng = np.random.default_rng(0)  # no part of the fit
+    rng = np.random.default_rng(0)  # not part of the fit
     return Ridge(scales, rows, weights, _ORDER_LANDMARKS, rng).order(Y)
 
 
@@ -274,6 +274,6 @@ def _drawn(n: int, count: int, rng: np.random.Generator) -> NDArray:
 
 
 def _blocks(labels: NDArray) -> list[NDArray]:
-    """Return the rows of each block that is left out and leaves rows to fit to."""
+    """Return the rows of each block that is left out and leaves training rows."""
     blocks = [np.flatnonzero(labels == k) for k in np.unique(labels[labels >= 0])]
     return [block for block in blocks if len(block) < len(labels)]

@@ -26,35 +26,35 @@ from nbsketch.tuning.tuner import ScaleSearch
 SMOOTH = "matern-3/2"
 ROUGH = "laplacian"
 SMOOTHER = "matern-5/2"
-# A single leaf of all rows, without a base, up to this many rows.
+# Up to this many rows there is a single leaf and no base.
 ALONE = 1500
-# Landmarks of the comparison of one length scale with many, and of features.
+# Landmarks for comparing one length scale with many, and features.
 _LANDMARKS = 200
-# Length scales cannot be learned from fewer rows.
+# Minimum number of rows for learning length scales.
 _LEAST_ROWS = 30
-# Logarithms of the factors from the inverse length scales of the smooth kernel to those
-# that the search for the rough one begins with, and to those of the smoother one.
+# Logarithms of the factors from the inverse length scales of the smooth kernel to the
+# starting points of the rough kernel and of the smoother one.
 _NARROW = -1.0
 _WIDE = -0.25
-# The least penalty that the search for the rough kernel begins with.
+# Minimum starting penalty of the search for the rough kernel.
 _LEAST_TAU = 1e-4
-# Rows of the leaf that chooses penalties.
+# Number of rows of the leaf that chooses penalties.
 _PENALTY_ROWS = 800
-# Such leaves that tell how the error falls with their size.
+# Number of such leaves for estimating how the error decreases with their size.
 _TRIAL_LEAVES = 4
-# More rows are a large table: its searches are made several times, and leaves tell
-# which was best. One search alone was unsteady: errors of .325 to .464 for steps of
-# 300,000 rows with noise .3, now .326 to .331 (four draws).
+# Large tables have more rows: their search is repeated, and leaves choose the best. A
+# single search was unstable: errors of 0.325 to 0.464 for steps of 300,000 rows with
+# noise 0.3, now 0.326 to 0.331 (four draws).
 LARGE = 65_536
 _SMOOTH_SEARCHES = 2
 _ROUGH_SEARCHES = 3
-# Rows of its first searches, whose neighbors are further apart than those of all rows.
+# Number of rows of its first searches, with more distant neighbors than all rows.
 _SAMPLE = 16_384
-# Leaves that compare searches and choose penalties there.
+# Number of leaves that compare searches and choose penalties there.
 _LEAVES = 16
-# The limits of tau.
+# Bounds of tau.
 _TAU_LIMITS = 1e-8, 1e2
-# A step of a ladder that lowers the error by less than this share is the last.
+# A path ends after a step that lowers the error by less than this share.
 _GAIN = 1e-4
 
 
@@ -79,7 +79,7 @@ class Scales(NamedTuple):
     inverse : ndarray of shape (p,)
         Inverse length scales of the columns.
     tau : float
-        Penalty, from which that of the leaves is searched.
+        Penalty, the start of the search for the penalty of the leaves.
     """
 
     family: str
@@ -98,11 +98,11 @@ class Scales(NamedTuple):
 
 
 class BlockSearch(ScaleSearch):
-    """A search on small blocks of rows in the place of landmarks."""
+    """A search on small blocks of rows instead of landmarks."""
 
     def _may_miss(self, rows: Rows, n_selected: int) -> bool:
-        # All rows learn: the choice between few and many columns has no rows of its
-        # own.
+        # All rows are used: the choice between few and many columns has no separate
+        # rows.
         return False
 
     def _start(self, rows: Rows, isotropic: NDArray) -> NDArray:
@@ -124,9 +124,10 @@ def learn_scales(
 ) -> tuple[InputScaler, list[Scales]]:
     """Return the preprocessing, and the kernels of the members with their penalties.
 
-    Length scales of the smooth family are searched, with the selection of features
-    among many; from these, those of the rough one (shared: 1.04 of the error). Up to
-    `ALONE` rows a smoother family takes those of the smooth one up to a factor.
+    Length scales of the smooth family are searched, with feature selection if there are
+    many; the search for the rough family starts from them (shared length scales: 1.04
+    times the error). Up to `ALONE` rows a smoother family uses those of the smooth
+    family up to a factor.
     """
     if len(rows.kept) < _LEAST_ROWS:
         rows = rows.without_ranks()
@@ -159,15 +160,15 @@ def learn_scales(
 
 
 def _best(data: Training, family: str, points: list[NDArray]) -> NDArray:
-    """Return the point at which some leaves err least."""
+    """Return the point with the lowest error on some leaves."""
     if len(points) == 1:
         return points[0]
     return min(points, key=lambda point: _leaf_error(data, Scales.at(family, point)))
 
 
 def _leaf_error(data: Training, scales: Scales) -> float:
-    """Return the left-out error of some leaves."""
-    trial = np.random.default_rng(0)  # no part of the fit
+    """Return the leave-one-out error on some leaves."""
+    trial = np.random.default_rng(0)  # not part of the fit
     leaves = _drawn_leaves(data, scales, _LEAVES, trial)
     return left_out_error(data, scales, leaves)(scales.tau)
 
@@ -185,7 +186,7 @@ def _searched(
 ) -> tuple[InputScaler, NDArray]:
     """Return preprocessing and point of the smooth kernel.
 
-    Of a large table the better of two searches among a part of the rows.
+    For a large table, the better of two searches on a part of the rows.
     """
     if len(rows.Y) <= LARGE:
         return _search(rows, rng, budget)
@@ -219,9 +220,10 @@ def _search(
     pool = search.candidates(rows)
     errors, best = search.choose(rows, pool)
     if rows.is_noisy and best is pool["isotropic"]:
-        # Ranks double the columns, and with them the correction of a comparison: one
-        # length scale for all won where it was worse (10 of 25 fits, .98 of the error
-        # without). For classes, whose scales have no evidence, it is right (.85).
+        # Ranks double the columns and thus the correction in a comparison: equal length
+        # scales were chosen where they were worse (10 of 25 fits, 0.98 of the error
+        # without). For classes, whose scales are not learned by evidence, the
+        # correction is right (0.85).
         best = pool[min(pool, key=lambda name: errors[name])]
     return best.scaler, best.point
 
@@ -229,9 +231,9 @@ def _search(
 def left_out_error(
     data: Training, scales: Scales, leaves: Iterable[NDArray]
 ) -> Callable[[float], float]:
-    """Return the left-out error of a member, pooled over some leaves, of a penalty.
+    """Return the leave-one-out error of a member on some leaves, for a penalty.
 
-    `leaves` are the rows of each; kernel matrices are computed once.
+    `leaves` are the rows of each leaf; kernel matrices are computed once.
     """
     taken = [data.take(index) for index in leaves]
     pairs = [(upper_triangle(scales.form, part.rows), part) for part in taken]
@@ -239,10 +241,10 @@ def left_out_error(
 
 
 def ratio_of_halves(data: Training, scales: Scales, rng: np.random.Generator) -> float:
-    """Return the ratio of the left-out errors of some leaves and of their halves.
+    """Return the ratio of the leave-one-out errors of leaves and of their halves.
 
-    It tells how much the error falls if leaves have twice the rows. One leaf alone has
-    a standard deviation of 0.01 to 0.04, four half of it.
+    It estimates how much the error decreases if leaves have twice the rows. One leaf
+    has a standard deviation of 0.01 to 0.04, four leaves half of it.
     """
     leaves = _drawn_leaves(data, scales, _TRIAL_LEAVES, rng)
     halves = list[NDArray]()
@@ -256,10 +258,10 @@ def ratio_of_halves(data: Training, scales: Scales, rng: np.random.Generator) ->
 
 
 def best_penalty(data: Training, scales: Scales, leaves: Iterable[NDArray]) -> Scales:
-    """Return the scales with the penalty of the least `left_out_error`.
+    """Return the scales with the penalty of the lowest `left_out_error`.
 
-    A ladder in factors of the square root of 10 is walked to the better side while the
-    error falls, from the penalty of the scales.
+    Penalties change by factors of the square root of 10, starting from the penalty of
+    the scales, in the better direction while the error decreases.
     """
     error, (low, high) = left_out_error(data, scales, leaves), _TAU_LIMITS
     tau = float(np.clip(scales.tau, low, high))

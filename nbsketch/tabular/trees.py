@@ -14,9 +14,9 @@ from nbsketch.tabular.leaves import Leaf, fit_leaf
 from nbsketch.tuning.rows import Training
 from nbsketch.tuning.trees import Partition
 
-# Penalties that are tried if a leaf is singular: factors of ten.
+# Penalties to try if a leaf is singular: factors of ten.
 _RAISED = 12
-# Leaves whose rows stay packed for the next predictions, times columns: 25 MB a tree.
+# Maximum leaves times columns whose rows stay packed between predictions: 25 MB a tree.
 _PACKED = 1000
 
 
@@ -72,7 +72,7 @@ class Tree:
         return out
 
 
-# Fitted trees and the functions of their leaves, neither copied nor written with them.
+# Fitted trees and the functions of their leaves, neither copied nor saved with them.
 _prepared: WeakKeyDictionary[Tree, dict[int, Product]] = WeakKeyDictionary()
 
 
@@ -84,11 +84,11 @@ def fit_tree(
     *,
     left_out: NDArray | bool,
 ) -> tuple[Tree, NDArray]:
-    """Fit the leaves in parallel; return the tree and left-out residuals (n, d).
+    """Fit the leaves in parallel; return the tree and its residuals (n, d).
 
-    `left_out` (n,) selects the rows whose residuals are computed; the others have NaN,
-    see `fit_leaf`. The result does not depend on the number of threads: each leaf is
-    solved by one.
+    `left_out` (n,) selects the rows whose leave-one-out residuals are computed; the
+    others have NaN, see `fit_leaf`. The result does not depend on the number of
+    threads: each leaf is solved by one thread.
     """
     (n, d), starts = data.Y.shape, partition.starts
     coef = np.empty((n, d))

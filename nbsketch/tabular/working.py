@@ -1,10 +1,11 @@
 r"""Losses by weighted least squares: working responses and working weights.
 
 At scores f, a loss of residuals r = y - f is replaced by :math:`h r^2 / 2` with
-:math:`h = \psi'(r) / r`, and one of a mean :math:`\mu = e^f` by the square of
+:math:`h = \psi'(r) / r`, and a loss of a mean :math:`\mu = e^f` by the square of
 :math:`f + (y - \mu) / \mu` minus the score, with :math:`h = \mu^{2 - p}` for the power
 p of the variance (McCullagh and Nelder, Generalized Linear Models, 1989). Scores are
-left-out ones: the weight of a row does not depend on how closely it was fitted.
+leave-one-out scores, so the weight of a row does not depend on how closely it was
+fitted.
 """
 
 from __future__ import annotations
@@ -37,32 +38,32 @@ from nbsketch.tuning.rows import Rows, Training, at_rows
 from nbsketch.tuning.search import isotropic_start
 from nbsketch.tuning.trees import grow
 
-# Huber's threshold in robust standard deviations: 95 % of the efficiency of the square
+# Huber threshold in robust standard deviations: 95 % of the efficiency of the square
 # loss for Gaussian errors (Huber, Robust Statistics, 1981).
 _EFFICIENT = 1.345
-# Residuals below this share of their median size weigh as one of it.
+# Lower bound of residuals in weights, as a share of their median size.
 _LEAST = 0.1
-# Working weights are at least this share of the largest.
+# Minimum working weight relative to the largest.
 _LEAST_WEIGHT = 1e-6
-# Refits of a member end at so many, or when its left-out loss falls by a smaller share.
+# Maximum refits of a member; they end when the loss decreases by a smaller share.
 _PASSES = 6
 _STEADY = 2e-3
 # Passes for the weights of the stack, which need no refit.
 _STACKED = 5
-# Rows of the leaf that chooses penalties.
+# Number of rows of the leaf that chooses penalties.
 _PENALTY_ROWS = 800
-# Rows of a robust regression.
+# Number of rows of a robust regression.
 _ROWS = 1000
-# Length scales are learned on residuals of at most so many robust deviations.
+# Length scales are learned on residuals cut at this many robust deviations.
 _WINSORIZED = 3.0
-# Targets are cut off at so many deviations for the first length scale.
+# Targets are cut at this many deviations for the first length scale.
 _CLIP = 5.0
-# Predictions leave the range of the targets by at most this share of it.
+# Predictions exceed the range of the targets by at most this share of it.
 MARGIN = 0.1
 
 
 def is_robust(loss: Loss) -> bool:
-    """Return whether a loss is even, of a bounded slope: no gross error counts much."""
+    """Return whether a loss is even with bounded slope, so robust to gross errors."""
     if isinstance(loss, LogLinkLoss) or not np.isfinite(loss.lipschitz):
         return False
     low, high = loss.value([-1.0, 1.0])
@@ -75,13 +76,13 @@ class WorkingLoss(NamedTuple):
     Attributes
     ----------
     loss : Loss or None
-        The loss. None: Huber's, with the threshold of the errors of the first fit.
+        The loss. None: Huber, with a threshold from the errors of the first fit.
     targets : ndarray of shape (n, d)
         Targets on the scale of the scores.
     weights : ndarray of shape (n,) or None
-        Weights of the rows. None: ones.
+        Sample weights. None: ones.
     low, high : ndarray of shape (d,)
-        Limits of the scores.
+        Bounds of the scores.
     """
 
     loss: Loss | None
@@ -105,7 +106,7 @@ class WorkingLoss(NamedTuple):
         return self._replace(loss=HuberLoss(_EFFICIENT * max(scale, least)))
 
     def mean(self, scores: NDArray) -> float:
-        """Return the mean loss of scores (n, d); rows with NaN do not count."""
+        """Return the mean loss of scores (n, d); rows with NaN are ignored."""
         left_out = np.isfinite(scores).all(axis=1)
         part = self.take(left_out)
         losses = losses_of(part.loss, part.targets, scores[left_out])
@@ -114,7 +115,7 @@ class WorkingLoss(NamedTuple):
     def at(self, scores: NDArray) -> tuple[NDArray, NDArray]:
         """Return the working responses (n, d) and weights (n,) at scores (n, d).
 
-        The weights include those of the rows.
+        The weights include the sample weights.
         """
         if isinstance(self.loss, LogLinkLoss):
             mean = np.exp(scores)
@@ -128,7 +129,7 @@ class WorkingLoss(NamedTuple):
         return response, h if self.weights is None else self.weights * h
 
     def _slopes(self, residual: NDArray) -> NDArray:
-        """Return slopes over residuals; of several outputs those of the norms."""
+        """Return slopes over residuals; for several outputs, of the norms."""
         r = residual[:, 0]
         if residual.shape[1] > 1:
             r = np.linalg.norm(residual, axis=1)
@@ -139,7 +140,7 @@ class WorkingLoss(NamedTuple):
 
 
 def losses_of(loss: Loss | None, targets: NDArray, scores: NDArray) -> NDArray:
-    """Return the loss of each row; of several outputs that of norms."""
+    """Return the loss of each row; for several outputs, of norms."""
     if targets.shape[1] > 1:
         return loss.norm_value(targets - scores)  # type: ignore[union-attr]
     return loss.of_rows(targets, scores)[:, 0]  # type: ignore[union-attr]
@@ -148,9 +149,9 @@ def losses_of(loss: Loss | None, targets: NDArray, scores: NDArray) -> NDArray:
 def working_loss(
     loss: Loss | None, targets: NDArray, weights: NDArray | None, ends: NDArray
 ) -> WorkingLoss:
-    """Return the loss at targets (n, d); `ends` (2, d) are their limits.
+    """Return the loss at targets (n, d), with bounds `ends` (2, d).
 
-    Of means of counts, which may be zero, the least is that of one count in all rows.
+    Means of counts may be zero: the smallest is that of one count in all rows.
     """
     low, high = ends
     margin = MARGIN * (high - low)
@@ -162,10 +163,10 @@ def working_loss(
 
 
 def start(rows: Rows, loss: Loss | None) -> NDArray:
-    """Return the responses (n, d) of which length scales are learned.
+    """Return the responses (n, d) for learning length scales.
 
     `rows` have targets on the scale of the scores. Residuals of a robust regression are
-    cut off at three deviations; the logarithm of a count has half the mean added.
+    cut at three deviations; the logarithm of a count has half the mean added.
     """
     if isinstance(loss, LogLinkLoss):
         y = loss.targets(rows.Y)
@@ -184,9 +185,9 @@ def start(rows: Rows, loss: Loss | None) -> NDArray:
 
 
 def gross_errors_of_any_share(rows: Rows) -> Suspects:
-    """Return the rows whose targets look like gross errors, of any share, to leave out.
+    """Return the rows that look like gross errors, of any share, to exclude them.
 
-    See `nbsketch.rows.outliers.suspect_targets`; parts of 1000 random rows are judged.
+    See `nbsketch.rows.outliers.suspect_targets`, applied to 1000 random rows at a time.
     """
     scales = _isotropic(rows)
     suspects = [rows.kept[:0]]
@@ -201,17 +202,17 @@ def gross_errors_of_any_share(rows: Rows) -> Suspects:
 
 
 def _left_out(scales: Scales, Z: NDArray, Y: NDArray) -> NDArray:
-    """Return the left-out residuals of an exact fit of all targets."""
+    """Return the leave-one-out residuals of an exact fit to all targets."""
     return np.asarray(fit_leaf(scales.form, Z, Y, scales.tau).residual)
 
 
 def _isotropic(rows: Rows) -> Scales:
-    """Return one length scale for all columns, of targets without extremes."""
+    """Return one length scale for all columns, learned from trimmed targets."""
     center = medians(rows.Y, rows.weights)
     most = _CLIP * NORMAL * medians(np.abs(rows.Y - center), rows.weights)
     most = np.where(most > 0, most, np.inf)
     clipped = replace(rows, Y=np.clip(rows.Y, center - most, center + most))
-    rng = np.random.default_rng(0)  # no part of the fit
+    rng = np.random.default_rng(0)  # not part of the fit
     return Scales.at(SMOOTH, isotropic_start(clipped, FAMILIES[SMOOTH], rng))
 
 
@@ -229,7 +230,7 @@ def reweighted(
     units: tuple[NDArray, NDArray],
     rng: np.random.Generator,
 ) -> tuple[WorkingLoss, Training, list[Scales]]:
-    """Refit the first member to working responses until its left-out loss is steady.
+    """Refit the first member to working responses until its loss is stable.
 
     Parameters
     ----------
@@ -240,7 +241,7 @@ def reweighted(
     scales : list of Scales
         Kernels of the members.
     largest : int
-        Largest leaf.
+        Maximum rows of a leaf.
     units : tuple of ndarray of shape (d,)
         Center and spread of standardized responses.
     rng : Generator
@@ -253,7 +254,7 @@ def reweighted(
     data : Training
         Rows with standardized working responses and weights.
     scales : list of Scales
-        Kernels with the penalties of these weights.
+        Kernels with the penalties for these weights.
     """
     center, spread = units
     seed = int(rng.integers(2**31))
@@ -288,7 +289,7 @@ def reweighted(
 
 
 def _leveled(scores: NDArray, work: WorkingLoss, k: int) -> NDArray:
-    """Return the scores of the first fit with the mean of the targets, for means."""
+    """Return the scores of the first fit, shifted to the mean target for means."""
     if k or not isinstance(work.loss, LogLinkLoss):
         return scores
     y = work.loss.targets(work.targets)
@@ -299,9 +300,9 @@ def _leveled(scores: NDArray, work: WorkingLoss, k: int) -> NDArray:
 
 
 def stacked(work: WorkingLoss, scores: NDArray) -> NDArray:
-    """Return the weights of models of left-out scores (k, m, d), for the loss.
+    """Return the weights of models with leave-one-out scores (k, m, d).
 
-    They are those of least weighted squares, weighted anew at their own scores.
+    They minimize weighted squares, with weights recomputed at their own scores.
     """
     scores = np.clip(scores, work.low, work.high)
     weights = np.full(len(scores), 1 / len(scores))

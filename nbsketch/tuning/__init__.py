@@ -1,4 +1,4 @@
-"""Length scales, preprocessing and selection of features, learned from the data."""
+"""Learn length scales, preprocessing and feature selection from the data."""
 
 from nbsketch.rows.transform import InputScaler, fit_scaler
 from nbsketch.tuning.tuner import Tuned, tune

@@ -2,19 +2,19 @@ r"""Length scales by exact kernel ridge regressions on small blocks of neighbori
 
 Rows are put in the order of a tree and cut into blocks of equal size. In each block,
 :math:`\Sigma = K + 1 1^T + \tau\, \mathrm{diag}(1 / w)`, :math:`A = \Sigma^{-1}`,
-a = A y, and residuals without a row are :math:`r_i = a_i / A_{ii}`. The criterion is
+a = A y, and leave-one-out residuals are :math:`r_i = a_i / A_{ii}`. The criterion is
 
 .. math:: s \log \sum_i w_i r_i^2
           + \frac{1 - s}{M} (\log\det\Sigma + (M - m) \log\tau) + (1 - s) \log y^T A y
 
-up to constants, over all m rows of all blocks, which are M rows of equal weight: the
-left-out error, and minus twice the logarithm of the evidence per row. With g the
+up to constants, over all m rows of all blocks, which are equivalent to M rows of equal
+weight: the leave-one-out error, and minus twice the log evidence per row. With g the
 derivative in r, :math:`v_i = g_i r_i / A_{ii}` and :math:`u = A (g_i / A_{ii})_i`, the
 derivative in :math:`\Sigma` is :math:`A\, \mathrm{diag}(v) A - u a^T` (its symmetric
-part) for the first term and :math:`A / M - a a^T / (y^T A y)` for the others. Blocks
-see what machines of all rows see: an exact, local fit. Rows B that are left out
-together have :math:`r_B = A_{BB}^{-1} a_B`, and V = h r^T within B, for
-:math:`h_B = A_{BB}^{-1} g_B`, is in the place of diag(v).
+part) for the first term and :math:`A / M - a a^T / (y^T A y)` for the others. Like
+models on all rows, blocks are exact local fits. Rows B that are left out together have
+:math:`r_B = A_{BB}^{-1} a_B`, and V = h r^T within B, with :math:`h_B = A_{BB}^{-1}
+g_B`, replaces diag(v).
 """
 
 from __future__ import annotations
@@ -32,30 +32,30 @@ from nbsketch.tuning.descent import TAU_LIMITS, Budget, Curvature, descent_of
 from nbsketch.tuning.rows import CELLS, Training, at_rows
 from nbsketch.tuning.trees import grow
 
-# Rows of a block in the first round, and later on unless there are many rows.
+# Rows of a block in the first round, and in later rounds unless there are many rows.
 _SIZE = 64
 _LARGER = 128
 _MANY = 5000
-# Rows of all blocks of a round, and the most rounds.
+# Rows of all blocks of a round, and the maximum number of rounds.
 _ROWS = 4096
 _ROUNDS = 4
-# Trees down to blocks have at most so many rows: of more, some neighbors are drawn in
-# each leaf of a tree with 64 to 128 leaves.
+# Maximum rows of trees that are built down to blocks: for more rows, neighbors are
+# drawn in each leaf of a tree with 64 to 128 leaves.
 _MOST_ROWS = 16_384
 _LEAVES = 64
-# Most iterations of a round. A round that lowers the criterion by less is the last.
+# Maximum iterations of a round. A round that lowers the criterion by less is the last.
 _STEPS = 10
 _GAIN = 0.05
-# Moves of log tau in comparisons.
+# Changes of log tau in comparisons.
 _MOVES = (-1.0, 0.0, 1.0)
-# Share of the left-out error in the criterion.
+# Weight of the leave-one-out error in the criterion.
 _SHARE = 0.8
 # Added to the diagonal of K.
 _JITTER = 1e-8
-# Smaller weights, relative to the mean, have no inverse.
+# Weights below this, relative to the mean, are not inverted.
 _LEAST_WEIGHT = 1e-30
 _TINY = np.finfo(np.float64).tiny
-# Rough seconds of a product of two elements of the matrices of a block.
+# Approximate seconds per product of two elements of the matrices of a block.
 _SECONDS = 1e-9
 
 
@@ -66,7 +66,7 @@ def learn(
     rng: np.random.Generator,
     budget: Budget,
 ) -> NDArray:
-    """Return the point (log inverse scales, log tau) of all `rounds`."""
+    """Return the final point (log inverse scales, log tau) of `rounds`."""
     *_, point = rounds(data, family, start, rng, budget)
     return point
 
@@ -79,7 +79,7 @@ def rounds(
     budget: Budget,
     tau_limits: tuple[float, float] = TAU_LIMITS,
 ) -> Iterator[NDArray]:
-    """Yield the points after descents from `point`, on blocks drawn anew for each."""
+    """Yield the points after descents from `point`, with new blocks in each round."""
     n = len(data.Y)
     curvature = Curvature()
     for k in range(_ROUNDS):
@@ -98,7 +98,7 @@ def rounds(
 def left_out_error(
     data: Training, family: int, point: NDArray, rng: np.random.Generator
 ) -> float:
-    """Return the log of the left-out error on blocks, for the best of three tau."""
+    """Return the log of the leave-one-out error on blocks, at the best of three tau."""
     blocks = neighbors(data, np.exp(point[:-1]), _LARGER, rng)
     criterion = BlockCriterion(data, blocks, family, share=1.0)
     return min(criterion(np.append(point[:-1], point[-1] + m))[0] for m in _MOVES)
@@ -107,11 +107,11 @@ def left_out_error(
 def neighbors(
     data: Training, inverse: NDArray, size: int, rng: np.random.Generator
 ) -> NDArray:
-    """Return blocks (b, size) of neighboring rows, 4096 rows drawn at random.
+    """Return blocks (b, size) of neighboring rows, from 4096 random rows.
 
-    `inverse` are the inverse length scales by which rows are neighbors. Where rows are
-    left out together, they are drawn from as many times more neighbors as there are
-    labels: others must remain.
+    `inverse` are the inverse length scales that define neighbors. If rows are left out
+    together, they are drawn from as many times more neighbors as there are labels, so
+    that other rows remain.
     """
     index = _region(data.rows, inverse, rng)
     n = len(index)
@@ -128,7 +128,7 @@ def neighbors(
 
 
 def _region(rows: NDArray, inverse: NDArray, rng: np.random.Generator) -> NDArray:
-    """Return all of few rows; of many, neighbors in each leaf of a coarse tree."""
+    """Return all rows if few, else neighbors in each leaf of a coarse tree."""
     n = len(rows)
     if n <= _MOST_ROWS:
         return np.arange(n)
@@ -150,20 +150,20 @@ class BlockCriterion:
     ----------
     data : Training
         Preprocessed rows and standardized targets. Rows of equal labels are left out
-        together; those of label -1 are never left out.
+        together; rows of label -1 are never left out.
     blocks : ndarray of int of shape (b, c)
         Rows of each block.
     family : int
-        One of the codes of `nbsketch._jit.tuning.FAMILIES`.
+        Code in `nbsketch._jit.tuning.FAMILIES`.
     share : float, default=0.8
-        Share of the left-out error; the rest is evidence.
+        Weight of the leave-one-out error; the rest is evidence.
 
     Attributes
     ----------
     error : float
-        Left-out error at the last point: the logarithm of the mean square.
+        Leave-one-out error at the last point: the logarithm of the mean square.
     level : int
-        Level of precision: always the same.
+        Level of precision: constant.
     """
 
     level = 0
@@ -183,7 +183,7 @@ class BlockCriterion:
         if labels is not None:
             self._judged = self._judged * (labels >= 0)[:, :, None]
             self._together = labels[:, :, None] == labels[:, None, :]
-            self._share = 1.0  # evidence is of independent errors
+            self._share = 1.0  # evidence assumes independent errors
         self._family = family
         self._A = np.empty((*blocks.shape, blocks.shape[1]))
         self._slopes = np.empty_like(self._A)
@@ -218,7 +218,7 @@ class BlockCriterion:
         return s * self.error + (1 - s) * evidence, gradient
 
     def _invert(self, rows: NDArray, noise: NDArray) -> float:
-        """Fill the inverses and slopes; return the sum of log determinants."""
+        """Compute the inverses and slopes; return the sum of log determinants."""
         log_dets = np.empty(len(rows))
         args = self._A, self._slopes, self._slopes.view(np.int64), log_dets
         self._run(block_inverses, rows, noise + _JITTER, *args)

@@ -1,35 +1,33 @@
-r"""Criteria of length scales, with their gradients: left-out errors and evidence.
+r"""Criteria of length scales, with gradients: leave-one-out errors and evidence.
 
-`LeaveOneOut` is the leave-one-out error of a small ridge. On m rows with l landmarks
-among them, B = k(X, L) and C = k(L, L),
+`LeaveOneOut` is the leave-one-out error of a small ridge regression. On m rows with l
+landmarks among them, B = k(X, L) and C = k(L, L),
 
 .. math:: \min_{b, \beta} \sum_i w_i \|y_i - b - B_i \beta\|^2
           + \tau\, \mathrm{tr}(\beta^T C \beta)
 
-has residuals r and leverages h, and without row i its residual is
-:math:`r_i / (1 - h_i)`. The criterion is the logarithm of the weighted mean of the
-squared norm of these.
+has residuals r and leverages h, and its leave-one-out residuals are :math:`r_i / (1 -
+h_i)`. The criterion is the logarithm of the weighted mean of their squared norms.
 
 `ExactCriterion` is the evidence of few rows, all of which are landmarks. With weights
-w, the targets are modeled as Gaussian of covariance
-:math:`\sigma^2 \Sigma`, :math:`\Sigma = K + \tau\, \mathrm{diag}(1 / w)`. With
-:math:`A = \Sigma^{-1}`, the criterion is
+w, the targets are modeled as Gaussian with covariance :math:`\sigma^2 \Sigma`,
+:math:`\Sigma = K + \tau\, \mathrm{diag}(1 / w)`. With :math:`A = \Sigma^{-1}`, the
+criterion is
 
 .. math:: \frac{1}{M} (\log\det\Sigma + (M - m) \log\tau)
           + \log \frac{1}{M} \mathrm{tr}(Y^T A Y):
 
-minus twice the logarithm of the evidence per row, at the best sigma and up to constants
-(Rasmussen and Williams, Gaussian Processes for Machine Learning, 2006, section 5.4.1),
-of rows that count :math:`w_i` times, scaled to a sum of
-:math:`M = (\sum w)^2 / \sum w^2`. It is m for equal weights, and rows of hardly any
-weight do not count.
-Beside it stands the left-out error (section 5.4.2), the logarithm of the weighted mean
-of the squares of :math:`(A Y)_i / A_{ii}`. Minimized on few rows it varies more with
-the rows than the evidence does: .044 against .027 on a smooth function of ten columns.
+minus twice the log evidence per row, at the best sigma and up to constants (Rasmussen
+and Williams, Gaussian Processes for Machine Learning, 2006, section 5.4.1), for rows
+that count :math:`w_i` times, scaled to a sum of :math:`M = (\sum w)^2 / \sum w^2`. M
+equals m for equal weights, and rows of tiny weight do not count. The leave-one-out
+error (section 5.4.2) is also available: the logarithm of the weighted mean of the
+squares of :math:`(A Y)_i / A_{ii}`. Minimized on few rows, it varies more between
+samples than the evidence: 0.044 against 0.027 on a smooth function of ten columns.
 
 Kernels are functions of the squared Euclidean distance of scaled rows or, for the
-product Laplacian, of the sum of their absolute differences: `Euclidean` and `Manhattan`
-have what the criterion needs of them.
+product Laplacian, of the sum of absolute differences: `Euclidean` and `Manhattan`
+provide the operations of the criterion.
 """
 
 from __future__ import annotations
@@ -53,21 +51,20 @@ from nbsketch._jit.tuning import (
 from nbsketch._machine.blas import eigh, factor, invert_factor, symmetric_product
 from nbsketch.solvers.left_out import effective_number
 
-# Rough seconds of one term of a sum of absolute differences on one thread.
+# Approximate seconds of one term of a sum of absolute differences on one thread.
 _SECONDS = 4e-10
 # Added to the diagonals of C, times sqrt(l), and of K: above rounding errors, without
 # effect.
 _JITTER = 1e-8
-# What is added to an indefinite matrix is raised by this factor until it is definite.
+# The diagonal added to an indefinite matrix grows by this factor until it is definite.
 _RAISED = 30.0
-# Columns this many times their spread away from zero are moved there.
+# Columns this many times their spread away from zero are centered.
 _FAR = 1e3
-# Rows of less weight have this one, relative to the mean: its inverse is a number in
-# single precision.
+# Minimum weight relative to the mean, whose inverse is finite in single precision.
 _LEAST_WEIGHT = 1e-30
-# Smallest share of the weight outside of a block, against rounding.
+# Minimum share of the weight outside of a block, against rounding.
 _LEAST_REST = 1e-10
-# Residuals are not divided by less than this: one minus a leverage is rounded.
+# Minimum divisor of residuals: one minus a leverage is rounded.
 _LEAST_FREEDOM = 1e-10
 _TINY = np.finfo(np.float64).tiny
 # From this tau on, covariances are inverted in single precision: 30 % less time, and
@@ -85,16 +82,16 @@ class Sample(NamedTuple):
     Y : ndarray of shape (m, d)
         Targets, each of about unit variance.
     weights : ndarray of shape (m,)
-        Non-negative weights of mean one.
+        Nonnegative weights of mean one.
     landmarks : ndarray of shape (l,)
-        Indices of the rows that are the landmarks.
+        Indices of the landmarks.
     cut : float
-        Threshold of Huber's function, by which larger residuals count linearly.
+        Threshold of the Huber loss, beyond which it is linear.
     log_tau : float, optional
         Logarithm of tau, if it is given.
     blocks : ndarray of int of shape (m,), optional
-        Block of each row. The rows of a block are left out together; those of block -1
-        are never left out. None: each row is left out by itself.
+        Block of each row. The rows of a block are left out together; rows of block -1
+        are never left out. None: single rows.
     """
 
     X: NDArray
@@ -107,17 +104,17 @@ class Sample(NamedTuple):
 
 
 class LeaveOneOut:
-    """Errors of leaving rows out, and the fitted function, at a point.
+    """Leave-one-out errors, and the fitted function, at a point.
 
     Points are (log inverse scales, log tau). One eigendecomposition of the whitened
-    rows F = B L^-T, for the Cholesky factor L of C, serves all tau.
+    rows F = B L^-T, with the Cholesky factor L of C, is used for all tau.
 
     Parameters
     ----------
     sample : Sample
         Rows, targets, weights and landmarks.
     family : int
-        One of the codes of `nbsketch._jit.tuning.FAMILIES`.
+        Code in `nbsketch._jit.tuning.FAMILIES`.
     """
 
     def __init__(self, sample: Sample, family: int) -> None:
@@ -133,7 +130,7 @@ class LeaveOneOut:
         self._roots = np.sqrt(weights)
         self._cuts = np.where(weights > 0, self._roots * min(sample.cut, 1e300), 1.0)
         self._target = self._roots[:, None] * (sample.Y - weights @ sample.Y / m)
-        # The number of rows that are left out, times their mean weight.
+        # Number of left-out rows times their mean weight.
         self._count = float(m)
         # Buffers shared by all evaluations.
         self._K, self._slopes = np.empty((2, m + size, size))
@@ -165,14 +162,14 @@ class LeaveOneOut:
         return np.sqrt(total / m)
 
     def residuals(self, point: NDArray) -> NDArray:
-        """Return the left-out residuals, (m, d); zero for rows of weight zero."""
+        """Return the leave-one-out residuals, (m, d); zero for rows of weight zero."""
         self._whiten(point[:-1])
         roots = np.where(self._roots > 0, self._roots, np.inf)
         (left_out,) = self._left_out(np.exp(point[-1:]))
         return left_out / roots[:, None]
 
     def predictor(self, point: NDArray) -> Callable[[NDArray], NDArray]:
-        """Return the fitted function of rows, without the mean of the targets."""
+        """Return the fitted function, without the mean of the targets."""
         coef = self._coef(point)
         L = self._X[len(self._T) :]
         inverse = np.exp(point[:-1])
@@ -187,7 +184,7 @@ class LeaveOneOut:
         return predict
 
     def _left_out(self, taus: NDArray) -> Iterator[NDArray]:
-        """Yield the scaled residuals of rows in fits without them, for each tau."""
+        """Yield the scaled leave-one-out residuals for each tau."""
         values, vectors = eigh(self._F.T @ self._F)
         Q = np.matmul(self._F, vectors, out=self._T)
         cross = Q.T @ self._target
@@ -208,7 +205,7 @@ class LeaveOneOut:
         return base.T @ (half.T @ (half @ (self._F.T @ self._target)))
 
     def _whiten(self, log_inverse: NDArray) -> NDArray:
-        """Fill F, and the kernel and slopes of rows with landmarks; return L^-1."""
+        """Compute F, and kernel values and slopes with the landmarks; return L^-1."""
         rows = self._X * np.exp(log_inverse)
         m = len(self._F)
         self._distance.fill(rows, rows[m:], self._K, self._slopes)
@@ -223,15 +220,16 @@ class LeaveOneOut:
 
 
 class LeaveBlocksOut(LeaveOneOut):
-    r"""The same where blocks of rows are left out; means are over rows that are.
+    r"""Errors of leaving out blocks of rows; means are over the left-out rows.
 
-    Where neighboring rows nearly repeat each other (time series, repeated
-    measurements), leave-one-out residuals favor interpolation. Blocks of rows are left
-    out together instead. Without the rows of block B their residuals are
+    If neighboring rows are nearly repeated (time series, repeated measurements),
+    leave-one-out residuals favor interpolation, so blocks of rows are left out
+    together. The residuals of block B are
 
     .. math:: e_B = y_B - F_B (F^T F - F_B^T F_B + \tau I)^{-1} (F^T y - F_B^T y_B),
 
-    a refit from the Gram matrix of all rows minus that of the block: nothing cancels.
+    a refit from the Gram matrix of all rows minus that of the block, without
+    cancellation.
     """
 
     def __init__(self, sample: Sample, family: int) -> None:
@@ -270,10 +268,11 @@ class LeaveBlocksOut(LeaveOneOut):
 
 
 def origin_of(X: NDArray) -> NDArray:
-    """Return what is subtracted from rows whose distances are differences of squares.
+    """Return the offset of rows whose distances are differences of squares.
 
-    Beside an outlier the others of a column nearly coincide, far from zero for their
-    spread: it is their median there, and 0 in other columns.
+    Next to an outlier, the other values of a column nearly coincide, far from zero
+    relative to their spread: the offset is their median in such columns, and 0 in
+    others.
     """
     middle = np.median(X, axis=0)
     spread = np.median(np.abs(X - middle), axis=0)
@@ -283,8 +282,8 @@ def origin_of(X: NDArray) -> NDArray:
 def _inverse_root(matrix: NDArray) -> NDArray:
     """Return L^-1, in Fortran order, for the Cholesky factor L of a matrix.
 
-    Beside rows that are very far away, rounding of the distances of others can make it
-    indefinite: then so much is added to the diagonal that the factor exists.
+    Rows at very large distances can make it indefinite by rounding: the diagonal is
+    then increased until the factor exists.
     """
     added = _JITTER * float(matrix.diagonal().max())
     while True:
@@ -304,20 +303,19 @@ def _inverse_root(matrix: NDArray) -> NDArray:
 class ExactCriterion:
     """The criterion as a function of the point (log inverse scales, log tau).
 
-    An evaluation takes time m^3 + m^2 q and memory 5 m^2.
+    An evaluation takes m^3 + m^2 q operations and memory for 5 m^2 numbers.
 
     Parameters
     ----------
     sample : Sample
-        Rows, targets and positive weights. Landmarks, threshold and blocks are not
-        used.
+        Rows, targets and positive weights. Landmarks, threshold and blocks are ignored.
     family : int
-        One of the codes of `nbsketch._jit.tuning.FAMILIES`.
+        Code in `nbsketch._jit.tuning.FAMILIES`.
 
     Attributes
     ----------
     error : float
-        Left-out error at the last point.
+        Leave-one-out error at the last point.
     """
 
     def __init__(self, sample: Sample, family: int) -> None:
@@ -331,8 +329,8 @@ class ExactCriterion:
         target = sample.Y - weights @ sample.Y / weights.sum()
         self._target = np.asfortranarray(target)
         self._K, self._slopes = np.empty((2, m, m))
-        # Whether in single precision, 0, or in double, 1. A line search is misled by
-        # values whose precision changes: it never falls.
+        # Precision: 0 single, 1 double. It never decreases, because a change would
+        # mislead the line search.
         self.level = 0
         self.error = np.inf
 
@@ -356,7 +354,7 @@ class ExactCriterion:
         return value, np.append(by_scales * (2 / M), by_tau)
 
     def left_out(self, point: NDArray) -> float:
-        """Return the left-out error at a point; infinity where rounding spoils it."""
+        """Return the leave-one-out error at a point; infinity if rounding dominates."""
         try:
             self._solve(point)
         except np.linalg.LinAlgError:
@@ -364,7 +362,7 @@ class ExactCriterion:
         return self.error
 
     def _solve(self, point: NDArray) -> tuple[NDArray, float, NDArray]:
-        """Return A, whose lower triangle counts, log det of its inverse, and A Y."""
+        """Return A (lower triangle), log det of its inverse, and A Y."""
         rows = self._X * np.exp(point[:-1])
         self._distance.fill(rows, rows, self._K, self._slopes)
         tau = float(np.exp(point[-1]))
@@ -385,7 +383,7 @@ class ExactCriterion:
 
 
 class Euclidean:
-    """Families of the squared Euclidean distance; slopes are derivatives in it."""
+    """Families of the squared Euclidean distance, with slopes as derivatives in it."""
 
     metric = "euclidean"
     # Distances grow with this power of the number of columns.
@@ -395,7 +393,7 @@ class Euclidean:
         self._family = family
 
     def fill(self, rows: NDArray, L: NDArray, values: NDArray, slopes: NDArray) -> None:
-        """Fill kernel values and slopes of scaled rows (m, q), landmarks (l, q)."""
+        """Compute kernel values and slopes of scaled rows (m, q), landmarks (l, q)."""
         norms = [np.einsum("ij,ij->i", part, part) for part in (rows, L)]
         np.matmul(rows, L.T, out=values)
         scratch = slopes.view(np.int64), np.empty(len(L))
@@ -425,13 +423,13 @@ class Euclidean:
 
 
 class Manhattan:
-    """The product Laplacian kernel, of the sum of absolute differences."""
+    """The product Laplacian kernel: a function of the sum of absolute differences."""
 
     metric = "cityblock"
     power = 1.0
 
     def fill(self, rows: NDArray, L: NDArray, values: NDArray, slopes: NDArray) -> None:
-        """Fill kernel values and slopes: see `Euclidean.fill`."""
+        """Compute kernel values and slopes: see `Euclidean.fill`."""
         args = rows, np.ascontiguousarray(L.T), values, slopes, slopes.view(np.int64)
         seconds = _SECONDS * TILE * L.shape[0] * (L.shape[1] + 10)
         run_slices(laplacian, _tiles(rows), seconds, *args)
@@ -456,7 +454,7 @@ class Manhattan:
 
 
 def distance_of(family: int) -> Euclidean | Manhattan:
-    """Return what the criterion needs of a family."""
+    """Return the operations of the criterion for a family."""
     return Manhattan() if family == LAPLACIAN else Euclidean(family)
 
 

@@ -1,14 +1,14 @@
-r"""Minimization by BFGS within limits, in steps that are bounded.
+r"""Minimization by BFGS with bounds and bounded steps.
 
-Points are the logarithms eta of inverse length scales, and log tau. A weak penalty
-toward one length scale for all is added to each criterion of n rows,
+Points are the logarithms eta of inverse length scales, and log tau. Each criterion of n
+rows has a weak penalty toward equal length scales,
 
 .. math:: \frac{\kappa}{n} \Big( \sum_k \log(1 + (\eta_k - \bar\eta)^2)
           + 3 \log(1 + (\log \tau - \log 0.01)^2) \Big);
 
-its slow growth allows very large length scales for features that do not matter. The
-last term decides where the evidence hardly does: as all length scales grow and tau
-falls, the kernel tends to that of a smoothing spline.
+whose slow growth allows very large length scales for irrelevant features. The last term
+decides if the evidence is nearly constant: as all length scales grow and tau decreases,
+the kernel tends to that of a smoothing spline.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from numpy.typing import NDArray
 # Adds to the value and to the gradient at a point.
 Penalty = Callable[[NDArray, float, NDArray], tuple[float, NDArray]]
 
-# Largest change of a logarithm in a step. A step of 3.9 once put a column that matters
-# where its derivative vanishes, for good: an error of 2.49 instead of .007.
+# Maximum change of a logarithm in a step. A step of 3.9 once moved a relevant column to
+# where its derivative vanishes, permanently: an error of 2.49 instead of 0.007.
 LONGEST = 3.0
-# Ends after two steps in turn that gain less: at 1e-3, useless columns are left in and
-# the error is a fifth larger.
+# Stop after two consecutive steps with a smaller gain: at 1e-3, irrelevant columns are
+# kept and the error is a fifth larger.
 _FLAT = 2e-4
 _ENOUGH = 1e-4  # share of the linear decrease
 _TRIALS = 6  # of the length of a step
@@ -37,24 +37,24 @@ _LEAST_COSINE = 1e-10
 _TINY = np.finfo(np.float64).tiny
 # kappa: a length scale e times as large as the others costs 7 / n in the criterion.
 PULL = 10.0
-# Share of that in tau, and the tau: a smaller one makes problems that are harder to
-# solve (Adam on a smooth function: 1.4 times the error of the closed form, not 4.6)
-# and the errors on five sets by up to 9 % larger, on one 5 % smaller.
+# Factor for tau, and the reference tau. A smaller one makes problems harder to solve
+# (Adam on a smooth function: 1.4 times the error of the closed form, not 4.6) and the
+# errors on five sets up to 9 % larger (on one set 5 % smaller).
 TAU_PULL = 3.0
 _USUAL_TAU = 0.01
-# Limits of the logarithms of inverse length scales and of tau.
+# Bounds of the logarithms of inverse length scales and of tau.
 LEAST_INVERSE = -9.0
 LIMITS = (LEAST_INVERSE, 6.0)
 TAU_LIMITS = (-21.0, 14.0)
 
 
 class Criterion(Protocol):
-    """A function of a point, which returns its value and gradient.
+    """A function of a point that returns its value and gradient.
 
     Attributes
     ----------
     error : float
-        Logarithm of the left-out error at the last point.
+        Logarithm of the leave-one-out error at the last point.
     level : int
         Level of precision: values of different levels are not compared.
     """
@@ -67,7 +67,7 @@ class Criterion(Protocol):
 
 
 class Budget:
-    """Iterations and seconds that are left."""
+    """Remaining iterations and seconds."""
 
     def __init__(
         self,
@@ -81,17 +81,17 @@ class Budget:
         self._end = time.monotonic() + seconds
 
     def share(self, iterations: int) -> Budget:
-        """Return a separate budget, at most as large, that ends at the same time."""
+        """Return a separate budget, at most as large, with the same end time."""
         left = self._end - time.monotonic()
         return Budget(min(iterations, self.iterations), left)
 
     @property
     def is_spent(self) -> bool:
-        """Whether no iterations or no time is left."""
+        """Whether the iterations or the time are used up."""
         return self.iterations <= 0 or time.monotonic() >= self._end
 
     def spend(self, log_error: float) -> None:
-        """Count one iteration, after which the squared error has a logarithm."""
+        """Count one iteration, with the log squared error after it."""
         self.iterations -= 1
         done = self._all - self.iterations
         if self._callback is not None and self._callback(
@@ -101,14 +101,14 @@ class Budget:
 
 
 class Curvature:
-    """An inverse Hessian of BFGS, as its updates: memory grows with their number."""
+    """A BFGS inverse Hessian, stored as updates: memory grows with their number."""
 
     def __init__(self) -> None:
         self._pairs: list[tuple[NDArray, NDArray, float]] = []
         self._scale = 0.0
 
     def solve(self, gradient: NDArray) -> NDArray:
-        """Return the product with a gradient; before any update a unit vector."""
+        """Return the product with a gradient; before any update, a unit vector."""
         out = gradient.copy()
         steps = []
         for s, d, product in reversed(self._pairs):
@@ -120,7 +120,7 @@ class Curvature:
         return out
 
     def update(self, s: NDArray, d: NDArray) -> None:
-        """Take in a change of the point, and that of the gradient."""
+        """Add an update: a change of the point, and of the gradient."""
         product = float(s @ d)
         if product > _LEAST_COSINE * np.linalg.norm(s) * np.linalg.norm(d):
             self._scale = self._scale or product / float(d @ d)
@@ -128,18 +128,18 @@ class Curvature:
 
 
 class Descent:
-    """A descent from a start, to be run for some iterations.
+    """A descent from a start, to be run for a number of iterations.
 
     Parameters
     ----------
     criterion : Criterion
-        The function.
+        Function to minimize.
     start : ndarray of shape (k,)
-        Where to begin; moved to the limits.
+        Starting point, clipped to the bounds.
     limits : tuple of ndarray
-        Lower and upper limits, (k,).
+        Lower and upper bounds, (k,).
     curvature : Curvature, optional
-        That of another descent, to go on with.
+        Curvature of a previous descent, to continue with.
     penalty : callable, optional
         Adds to the value and to the gradient of the criterion.
 
@@ -165,7 +165,7 @@ class Descent:
         self.value, self.gradient = self._evaluate(self.point)
 
     def run(self, iterations: int, budget: Budget) -> None:
-        """Descend until the criterion is flat, or the iterations are done."""
+        """Descend until the criterion is flat or the iterations are used up."""
         small = 0
         for _ in range(iterations):
             if budget.is_spent or small == 2 or not np.isfinite(self.value):
@@ -187,7 +187,7 @@ class Descent:
         return (value, gradient) if is_finite else (np.inf, np.zeros_like(point))
 
     def _step(self) -> NDArray:
-        """Return a bounded step; coordinates that are pushed out of limits are held."""
+        """Return a bounded step that keeps coordinates within their bounds."""
         low, high = self._limits
         at_low = (self.point <= low) & (self.gradient > 0)
         free = ~(at_low | (self.point >= high) & (self.gradient < 0))
@@ -197,7 +197,7 @@ class Descent:
         return step * min(1.0, LONGEST / max(float(np.abs(step).max()), _TINY))
 
     def _advance(self) -> bool:
-        """Move to a point of a lower value; return whether there was one."""
+        """Move to a point of lower value; return whether one was found."""
         step = self._step()
         length = 1.0
         for _ in range(_TRIALS):
@@ -226,7 +226,7 @@ def descent_of(
     tau_limits: tuple[float, float] = TAU_LIMITS,
     curvature: Curvature | None = None,
 ) -> Descent:
-    """Return a descent, within the limits, of the penalized criterion of n rows."""
+    """Return a descent, within the bounds, of the penalized criterion of n rows."""
     ends = zip(LIMITS, tau_limits, strict=True)
     low, high = (np.append(np.full(len(start) - 1, a), b) for a, b in ends)
     penalty = partial(penalized, PULL / n, TAU_PULL * PULL / n)
@@ -236,7 +236,7 @@ def descent_of(
 def penalized(
     weight: float, by_tau: float, point: NDArray, value: float, gradient: NDArray
 ) -> tuple[float, NDArray]:
-    """Add the penalty toward one length scale for all and a usual tau."""
+    """Add the penalty toward equal length scales and the reference tau."""
     away = point[:-1] - point[:-1].mean()
     value += weight * float(np.log1p(np.square(away)).sum())
     slope = 2 * weight * away / (1 + np.square(away))

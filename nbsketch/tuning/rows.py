@@ -1,4 +1,4 @@
-"""Rows for which length scales are learned, and the samples that are drawn of them."""
+"""Rows for learning length scales, and samples drawn from them."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from nbsketch.rows.partitions import PartitionedRows
 from nbsketch.rows.transform import CONSTANT, InputScaler
 from nbsketch.tuning.criterion import Sample
 
-# Rows that are transformed at a time, and of which the values are counted.
+# Number of rows transformed at a time.
 _BLOCK = 8192
-# Landmarks are limited to a third of the rows, but never below this number.
+# Landmarks are limited to a third of the rows, but at least this number.
 _LEAST_LANDMARKS = 80
-# Blocks take the place of evidence from this number of rows on: of 1000 rows, they have
-# 1.1 to 1.28 times the error on functions of all columns.
+# Blocks replace evidence from this number of rows on: with 1000 rows, blocks have 1.1
+# to 1.28 times the error on functions of all columns.
 _BLOCK_ROWS = 3000
-# Rows that blocks are drawn from, and rows times columns of these and of all blocks.
+# Number of rows that blocks are drawn from, and maximum of rows times columns.
 _SOURCE = 16_384
 CELLS = 16_000_000
 
 
 def at_rows(values: NDArray | None, index: NDArray) -> NDArray | None:
-    """Return the values of some rows; None for None."""
+    """Return the values of a subset of rows; None for None."""
     return None if values is None else values[index]
 
 
@@ -39,15 +39,15 @@ class Rows:
     weights: NDArray | None  # (n,)
     scaler: InputScaler
     kept: NDArray  # indices
-    cut: float = np.inf  # residuals beyond it count linearly
+    cut: float = np.inf  # the loss is linear beyond it
     alpha: float | None = None  # penalty, if it is given
     labels: NDArray | None = None  # block of each row, (n,); see `block_labels`
 
     @property
     def is_noisy(self) -> bool:
-        """Whether errors may be independent and Gaussian, so that evidence holds.
+        """Whether errors may be independent and Gaussian, as evidence assumes.
 
-        Those of classes are not Gaussian, those of blocks of rows are dependent.
+        Errors of classes are not Gaussian, errors of blocks of rows are dependent.
         """
         first = self.Y[self.kept[:_BLOCK]]
         return self.labels is None and any(len(np.unique(y)) > 2 for y in first.T)
@@ -74,7 +74,7 @@ class Rows:
         return Sample(X, self.Y[drawn], weights, landmarks, self.cut, log_tau, blocks)
 
     def transform(self, index: NDArray) -> NDArray:
-        """Return some rows, transformed in double precision."""
+        """Return a subset of rows, transformed in double precision."""
         return self.scaler.transform(self.X[index].astype(np.float64, copy=False))
 
     def sample(self, rng: np.random.Generator, count: int, size: int) -> Sample:
@@ -82,17 +82,17 @@ class Rows:
         return self.take(self.draw(rng, count), size)
 
     def training(self, rng: np.random.Generator) -> Training:
-        """Return the rows that blocks are drawn from, fewer of many columns."""
+        """Return the rows that blocks are drawn from, fewer for many columns."""
         most = CELLS // max(len(self.scaler.center), 1)
         drawn = self.draw(rng, int(np.clip(most, _BLOCK_ROWS, _SOURCE)))
         return Training.of(self, drawn)
 
     def keep(self, kept: NDArray, cut: float) -> Rows:
-        """Return the same rows with another set that may be drawn, and another cut."""
+        """Return the same rows with other rows that may be drawn, and another cut."""
         return replace(self, kept=kept, cut=cut if cut > 0 else np.inf)
 
     def without_ranks(self) -> Rows:
-        """Return the same rows without columns of ranks, if there are others."""
+        """Return the same rows without columns of ranks, if other columns exist."""
         scaler = self.scaler.without_ranks() if self.scaler.plain.size else self.scaler
         return replace(self, scaler=scaler)
 
@@ -141,7 +141,7 @@ def moments_of(Y: NDArray, weights: NDArray | None) -> tuple[NDArray, NDArray]:
 
 
 class Training(NamedTuple):
-    """Rows, targets, weights and blocks that members are fitted to.
+    """Rows, targets, weights and blocks for fitting members.
 
     Attributes
     ----------
@@ -152,7 +152,7 @@ class Training(NamedTuple):
     weights : ndarray of shape (n,) or None
         Positive weights of mean one. None: ones.
     labels : ndarray of int of shape (n,) or None
-        Block of each row. None: each row is left out by itself.
+        Block of each row. None: single rows.
     """
 
     rows: NDArray
@@ -162,16 +162,16 @@ class Training(NamedTuple):
 
     @classmethod
     def of(cls, rows: Rows, index: NDArray) -> Training:
-        """Return some rows, preprocessed, with their standardized targets."""
+        """Return a subset of rows, preprocessed, with standardized targets."""
         options = at_rows(rows.weights, index), at_rows(rows.labels, index)
         return cls(rows.transform(index), rows.Y[index], *options)
 
     def tuned_rows(self, scaler: InputScaler) -> Rows:
-        """Return all rows as those for which length scales are learned."""
+        """Return all rows in the form used for learning length scales."""
         every = np.arange(len(self.Y))
         return prepare(*self[:3], scaler, every, labels=self.labels)
 
     def take(self, index: NDArray) -> Training:
-        """Return some rows, which are the arguments of `fit_leaf`."""
+        """Return a subset of rows as arguments of `fit_leaf`."""
         options = at_rows(self.weights, index), at_rows(self.labels, index)
         return Training(self.rows[index], self.Y[index], *options)

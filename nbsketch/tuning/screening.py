@@ -1,27 +1,27 @@
-r"""Selection of the features that matter among many, before length scales are learned.
+r"""Selection of relevant features among many, before length scales are learned.
 
 Gradients of a fit on hundreds of features are noise: a search for length scales needs a
-start that knows which features matter. In stages, the features with significant
-`evidence` on the residuals are added, a small ridge is fitted to the added features
-alone, and its leave-one-out residuals are tested in the next stage; until no feature is
-significant or the leave-one-out error does not fall. Main effects and interactions of
-order two are found, and effects of any order that change the variance given one
-feature; a parity of three binary features is not.
+start with the relevant features. In stages, the features with significant `evidence` on
+the residuals are added, a small ridge regression is fitted to the added features alone,
+and its leave-one-out residuals are tested in the next stage, until no feature is
+significant or the leave-one-out error does not decrease. This finds main effects,
+interactions of order two, and effects of any order that change the variance given one
+feature; a parity of three binary features is not found.
 
-Orthonormal functions of the ranks of a feature, for tests of many features.
+`rank_basis`: orthonormal functions of the ranks of a feature.
 
 With u the rank of a value divided by the number of rows, the functions are
 :math:`\cos(\pi a u)`, a = 1, 2, ..., orthonormalized on the rows in this order. They do
-not depend on the units of a feature and no outlier has a large value.
+not depend on the units of a feature, and outliers have no large values.
 
-Tests of many features for an effect on residuals.
+`evidence`: tests of many features for an effect on residuals.
 
 Three tests of each feature on its `rank_basis`, under the hypothesis that the residuals
 are exchangeable: a main effect (the sum of squares of its correlations with the
 residuals, chi-squared), an effect on the variance (the same for squared residuals), and
 an interaction (the largest correlation of the residuals with a product of functions of
-two features). Evidence is :math:`-\log p` after Bonferroni's correction for the number
-of tests of a kind.
+two features). Evidence is :math:`-\log p` with Bonferroni's correction for the number
+of tests of each kind.
 """
 
 from __future__ import annotations
@@ -47,17 +47,17 @@ from nbsketch.tuning.search import (
     settle,
 )
 
-# Features handled at a time: their functions stay in cache.
+# Number of features at a time: their functions fit into the cache.
 _BLOCK = 16
-# Smallest root mean square of what earlier functions leave of one; below it, a function
-# is dropped. A binary feature keeps one.
+# Minimum root mean square of a function after orthogonalization; below it, the function
+# is dropped. A binary feature keeps one function.
 _LEAST = 0.1
-# Functions of a feature that are tested for an effect on the variance.
+# Number of functions of a feature tested for an effect on the variance.
 _VARIANCE_FUNCTIONS = 3
-_PAIR_FUNCTIONS = 3  # of a feature in products, at most
-# Multiplications that the products of all pairs may cost for one output.
+_PAIR_FUNCTIONS = 3  # maximum number of functions per feature in products
+# Maximum number of multiplications for the products of all pairs, for one output.
 _PAIR_WORK = 8e9
-# Directions of the outputs that are tested.
+# Number of tested directions of the outputs.
 _OUTPUTS = 3
 _CLIP = 5.0  # limit of residuals, in standard deviations
 _CLIP_SQUARE = 9.0  # limit of their squares, in variances
@@ -66,21 +66,21 @@ _CLIPPINGS = 3
 # Standard deviation below which a score is constant.
 _CONSTANT = 1e-6
 _TINY = 1e-300
-_ROWS = 3000  # of the tests, at most
+_ROWS = 3000  # maximum of the tests
 _LEAST_ROWS = 300
-_CELLS = 16_000_000  # rows times features, at most
-# Functions of each feature.
+_CELLS = 16_000_000  # maximum of rows times features
+# Number of functions of each feature.
 _FUNCTIONS = 6
-# Evidence that is significant: 2 % for all tests of a kind together.
+# Significant evidence: a level of 2 % for all tests of a kind together.
 _SIGNIFICANT = -np.log(0.02)
 _STAGES = 8
 # Features added in one stage: at most as many as before, or this number.
 _FEW = 8
 # Features more correlated than this are not added in the same stage.
 _ALIKE = 0.5
-_SHARE = 10  # rows to a feature, at least
+_SHARE = 10  # minimum number of rows per feature
 _MOST = 150  # features
-# Landmarks of the residuals of a stage.
+# Number of landmarks for the residuals of a stage.
 _LANDMARKS = 200
 
 
@@ -127,7 +127,7 @@ class Evidence(NamedTuple):
     pair : ndarray of shape (q,)
         Of an interaction with another feature.
     partner : ndarray of shape (q,)
-        Index of that other feature.
+        Index of the other feature.
     """
 
     single: NDArray
@@ -199,7 +199,7 @@ def _main_effects(basis: NDArray, scores: NDArray) -> NDArray:
 
 
 def _log_tail(statistics: NDArray, freedom: NDArray) -> NDArray:
-    """Return -log P(chi-squared > x), by its expansion where P underflows."""
+    """Return -log P(chi-squared > x), by an expansion if P underflows."""
     half = statistics / 2
     shape = freedom / 2
     tail = scipy.special.gammaincc(shape, half)
@@ -213,8 +213,8 @@ def _interactions(
 ) -> tuple[NDArray, NDArray]:
     """Return the evidence of each feature for an interaction, and its partner.
 
-    All pairs of features are tested, or those among the features of the largest
-    `single` evidence that the limit of work allows.
+    All pairs of features are tested, or, within the limit of work, the pairs of the
+    features with the largest `single` evidence.
     """
     k, q, m = basis.shape
     most = int(np.sqrt(_PAIR_WORK / (2 * m)))
@@ -249,7 +249,7 @@ def _largest_products(functions: NDArray, score: NDArray, count: int) -> NDArray
 
 
 class Selection(NamedTuple):
-    """A preprocessing of some features, and a point of the search in its columns."""
+    """A preprocessing of selected features, and a search point in its columns."""
 
     scaler: InputScaler
     point: NDArray  # log inverse length scales of its columns, log tau
@@ -276,7 +276,7 @@ class Selection(NamedTuple):
         return Selection(scaler, np.append(values, self.point[-1]))
 
     def carried(self, scaler: InputScaler, values: NDArray) -> NDArray:
-        """Return values for the columns of a scaler, replaced by those of this one."""
+        """Return values for the columns of a scaler, with this one's inserted."""
         scales = dict(zip(_columns(self.scaler), self.point[:-1], strict=True))
         pairs = zip(_columns(scaler), values, strict=True)
         return np.array([scales.get(column, value) for column, value in pairs])
@@ -294,9 +294,9 @@ def screen(
     family : int
         Code of the kernel family.
     rng : Generator
-        Source of the draws of rows.
+        Random state of the draws of rows.
     budget : Budget
-        Budget of the search, of which each stage has a share.
+        Budget of the search; each stage has a share.
     """
     count = int(np.clip(_CELLS // rows.X.shape[1], _LEAST_ROWS, _ROWS))
     drawn = rows.draw(rng, count)
@@ -315,7 +315,7 @@ def screen(
         proposed = _fitted(rows, selection, selected + new, family, rng, budget)
         sample = replace(rows, scaler=proposed.scaler).take(drawn, _LANDMARKS)
         value, point = settle(sample, family, proposed.point, NEAR)
-        # Akaike's correction for the noise that each new length scale fits.
+        # Akaike's correction for the noise fitted by each new length scale.
         if value + 2 * len(new) / len(drawn) >= least:
             break
         selection = Selection(proposed.scaler, point)
@@ -327,8 +327,8 @@ def screen(
 def _significant(tested: Evidence, first: NDArray, selected: list[int]) -> list[int]:
     """Return the features to add, in order of their evidence.
 
-    The partner of an interaction is added with it. Of features that are alike, by the
-    correlation of their first functions (q, m), the best is added.
+    The partner of an interaction is added with it. Of highly correlated features (by
+    their first functions, (q, m)), the best is added.
     """
     new: list[int] = []
     most = max(_FEW, len(selected))
@@ -355,8 +355,9 @@ def _fitted(
 ) -> Selection:
     """Return features with length scales from a short search on them alone.
 
-    It starts from one length scale for all if at most half of the features are known,
-    else from the length scales before; new ones start at a large relevance.
+    It starts from equal length scales if at most half of the features were selected
+    before, else from the previous length scales; new features start at a large
+    relevance.
     """
     scaler = rows.scaler.select(features)
     selected = replace(rows, scaler=scaler)

@@ -1,12 +1,12 @@
-r"""The search for length scales: exact ridge on blocks, or the evidence of few rows.
+r"""Search for length scales: exact ridge regression on blocks, or evidence.
 
-1. Noisy targets with rows to spare, classes, and rows that are left out in blocks: a
-   few rounds on small blocks of neighboring rows, see `nbsketch.tuning.blocks`.
+1. Noisy targets with enough rows, classes, and rows that are left out in blocks: a few
+   rounds on small blocks of neighboring rows, see `nbsketch.tuning.blocks`.
 2. Few rows, or targets with hardly any noise: the evidence of 600 rows is minimized
-   until it is flat. The left-out error of other rows says whether the point is better
-   than its start. If not, or if there is hardly any noise, the search begins again from
-   shorter length scales, and gives up early unless the evidence is larger there. Then
-   it goes on with the evidence of more rows.
+   until it is flat. The leave-one-out error of other rows decides whether the point is
+   better than its start. If not, or if there is hardly any noise, the search restarts
+   from shorter length scales, and stops early unless the evidence is larger there. It
+   then continues with the evidence of more rows.
 """
 
 from __future__ import annotations
@@ -30,27 +30,27 @@ from nbsketch.tuning.descent import TAU_LIMITS, Budget, Descent, descent_of
 from nbsketch.tuning.rows import Rows
 
 _START = (1000, 100)  # rows and landmarks of the isotropic start
-_MEDIAN_ROWS = 300  # of its median distance
+_MEDIAN_ROWS = 300  # for its median distance
 # First value of tau, per row of the sample.
 _TAU = 1e-4
-# Moves of a point to try: of the common factor of the scales, and of tau.
+# Changes of a point to try: of the common factor of the scales, and of tau.
 _WIDE = np.log([0.25, 0.5, 1.0, 2.0, 4.0]), np.log(10) * np.linspace(-4, 4, 17)
 # Left-out blocks of rows may favor nearly linear models: far larger length scales.
 _WIDER = np.log([1 / 64, 1 / 16, *np.exp(_WIDE[0])]), _WIDE[1]
 NEAR = np.zeros(1), np.linspace(-2, 2, 9)
-# Evidence of smooth functions asks for a tau near 0 and huge length scales: with many
-# rows, where solvers are iterative, a larger limit has .6 to .9 of the error on five
-# sets of 4000 rows without noise (1.0 to 1.7 times it with 1000 rows, in closed form).
-# Between these numbers of rows it rises evenly in their logarithm, so that the error
-# has no step.
+# For smooth functions the evidence prefers tau near 0 and huge length scales. With many
+# rows, where solvers are iterative, a larger lower bound of tau has 0.6 to 0.9 of the
+# error on five sets of 4000 rows without noise (with 1000 rows, in closed form, 1.0 to
+# 1.7 times the error). Between these numbers of rows the bound is interpolated in the
+# logarithm, so that the error has no jump.
 _FEW = 1500  # rows, with solvers in closed form
 _MANY = 4000  # rows, with iterative solvers
 _ITERATIVE_LIMIT = -13.0
-# Rows of the evidence and of its checks, and those of a check.
+# Rows of the evidence and of its checks, and rows of a check.
 _DRAWN = 2300
 _CHECK = 800
-# Logarithm of the left-out error below which a second start mends one search in four,
-# and blocks, which see no more than themselves, do harm.
+# Logarithm of the leave-one-out error below which a second start improves one search in
+# four, and blocks, which are local, are harmful.
 _CLEAN = -4.5
 # The second start: inverse length scales larger by this factor.
 _SHORTER = 1.5
@@ -63,16 +63,16 @@ class Stage(NamedTuple):
     iterations: int
 
 
-# 300 rows choose a wrong minimum in one set of ten, 1000 take three times as long for
+# 300 rows choose a wrong minimum in one set of ten; 1000 take three times as long for
 # errors 2 % smaller. A descent is flat after 20 to 40 iterations.
 _EVIDENCE = Stage(600, 40)
 _FURTHER = Stage(800, 5)
-# A short search, of trimming and of the selection of features.
+# A short search, used for trimming and for the selection of features.
 SHORT = Stage(500, 15)
 
 
 def least_log_tau(n: int) -> float:
-    """Return the limit of log tau for so many rows."""
+    """Return the lower bound of log tau for this number of rows."""
     share = np.log(n / _FEW) / np.log(_MANY / _FEW)
     return float(np.interp(share, [0, 1], [TAU_LIMITS[0], _ITERATIVE_LIMIT]))
 
@@ -84,7 +84,7 @@ def criterion_of(sample: Sample, family: int) -> LeaveOneOut:
 
 
 def isotropic_start(rows: Rows, family: int, rng: np.random.Generator) -> NDArray:
-    """Return the best point with one length scale: bandwidths times a path of tau."""
+    """Return the best point with equal length scales, over bandwidths and tau."""
     sample = rows.sample(rng, *_START)
     metric = distance_of(family).metric
     median = median_distance(sample.X[:_MEDIAN_ROWS], metric)
@@ -95,7 +95,7 @@ def isotropic_start(rows: Rows, family: int, rng: np.random.Generator) -> NDArra
 
 
 def spread_start(isotropic: NDArray, count: int, family: int) -> NDArray:
-    """Return an isotropic point for `count` columns, at the same mean distances."""
+    """Return an isotropic point for `count` columns with the same mean distances."""
     ratio = count / (len(isotropic) - 1)
     shift = np.log(ratio) * distance_of(family).power
     return np.append(np.full(count, isotropic[0] - shift), isotropic[-1])
@@ -125,7 +125,7 @@ def outer_product_start(
 def settle(
     sample: Sample, family: int, point: NDArray, moves: tuple[NDArray, NDArray]
 ) -> tuple[float, NDArray]:
-    """Move tau and the common factor of the scales; return the best value and point."""
+    """Optimize tau and the common factor of the scales; return value and point."""
     criterion = criterion_of(sample, family)
     log_taus = point[-1] + moves[1]
     tried = []
@@ -140,7 +140,7 @@ def settle(
 
 
 class Descents(NamedTuple):
-    """Searches for length scales and tau, on some rows and within a budget."""
+    """Searches for length scales and tau, on a set of rows and within a budget."""
 
     rows: Rows
     family: int
@@ -172,7 +172,7 @@ class Descents(NamedTuple):
         """Return the point of the greatest evidence of few rows."""
         drawn = self.rows.draw(self.rng, _DRAWN)
         first, further = np.split(drawn, [_EVIDENCE.rows])
-        # Rows that hardly suffice for a check are checked in the sample.
+        # If the rows hardly suffice for a check, the rows of the sample are used.
         others = further[:_CHECK] if 4 * len(further) >= len(first) else first
         errors = self._exact(others)
         minimum = self._by_evidence(first, start, _EVIDENCE)
@@ -196,7 +196,7 @@ class Descents(NamedTuple):
         return self._exact(drawn).left_out(point) < _CLEAN
 
     def _tau_limits(self, count: int) -> tuple[float, float]:
-        """Return the limits of log tau for a sample, equal if the penalty is given."""
+        """Return the bounds of log tau for a sample, equal if the penalty is given."""
         if self.rows.alpha is None:
             return least_log_tau(len(self.rows.kept)), TAU_LIMITS[1]
         given = float(np.log(self.rows.alpha * count))
@@ -205,7 +205,7 @@ class Descents(NamedTuple):
     def _by_evidence(
         self, drawn: NDArray, point: NDArray, stage: Stage, curvature: Any = None
     ) -> Descent:
-        """Return a descent of the evidence, which may go on with a known curvature."""
+        """Return a descent of the evidence, which may continue from a curvature."""
         criterion = self._exact(drawn[: stage.rows])
         limits = self._tau_limits(len(drawn[: stage.rows]))
         n = len(self.rows.kept)
@@ -214,9 +214,9 @@ class Descents(NamedTuple):
         return descent
 
     def _second(self, drawn: NDArray, start: NDArray, first: Descent) -> Descent:
-        """Return a descent from shorter length scales, or the first if that is lower.
+        """Return a descent from shorter length scales, or the first if it is lower.
 
-        It is abandoned if it is not the lower one after a short search.
+        It is abandoned if it is not lower after a short search.
         """
         brief = _EVIDENCE._replace(iterations=SHORT.iterations)
         shorter = np.append(start[:-1] + _SHORTER, start[-1])

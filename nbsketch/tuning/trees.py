@@ -11,9 +11,9 @@ from nbsketch._jit.partition import TILE, route
 from nbsketch._jit.threads import run_slices
 from nbsketch._report.fields import array, stored
 
-# Rows whose variances choose the column of a split.
+# Number of rows for the variances that choose the column of a split.
 _SAMPLE = 2000
-# Smallest share of the rows of a node on either side of a split.
+# Minimum share of the rows of a node on either side of a split.
 _LEAST_SHARE = 0.1
 # Variances are multiplied by uniform numbers from this to one.
 _JITTER = 0.2
@@ -31,11 +31,11 @@ class Partition:
     threshold : ndarray of shape (nodes,)
         Rows with values up to it go left.
     child : ndarray of int of shape (nodes,)
-        Left child, which the right one follows; at leaves the number of the leaf.
+        Left child; the right child is the next node. At leaves the number of the leaf.
     order : ndarray of int of shape (n,)
         Rows, leaf by leaf, ascending within each leaf.
     starts : ndarray of int of shape (leaves + 1,)
-        Where each leaf begins in `order`.
+        Start of each leaf in `order`.
     """
 
     feature: Annotated[NDArray, array("_nodes", "i")]
@@ -45,12 +45,12 @@ class Partition:
     starts: Annotated[NDArray, array("_starts", "i")]
 
     def __post_init__(self) -> None:
-        """Check that each row is in one leaf, and that paths go down to leaves."""
+        """Check that each row is in one leaf, and that paths lead to leaves."""
         starts = self.starts
         order = self.order
         n = len(self.order)
         if starts[0] != 0 or starts[-1] != n or (np.diff(starts) <= 0).any():
-            raise ValueError(f"`starts` must go up from 0 to {n}, got others")
+            raise ValueError(f"`starts` must ascend from 0 to {n}, got others")
         if not np.array_equal(np.sort(order), np.arange(n)):
             raise ValueError("`order` must have each row in one leaf, got others")
         child = self.child
@@ -59,7 +59,7 @@ class Partition:
         inner = (child > index) & (child < len(child) - 1)
         at_leaf = (child >= 0) & (child < self.n_leaves)
         if not np.where(self.feature < 0, at_leaf, inner).all():
-            raise ValueError("`child` must be that of a binary tree, got other nodes")
+            raise ValueError("`child` must be of a binary tree, got other nodes")
 
     @property
     def n_leaves(self) -> int:
@@ -91,9 +91,9 @@ def grow(
     A node is split at the median of the column of largest variance, in units of the
     length scales and times a random number from 0.2 to 1. If fewer than a tenth of the
     rows are on one side, the mean is tried instead, then the next column. A node that
-    no column splits stays a leaf, whatever its size; so does one of equal rows. Leaves
-    follow each other along the columns, whatever the direction of these: they begin on
-    the side of the first row.
+    no column splits, or with equal rows, stays a leaf of any size. Consecutive leaves
+    are neighbors along the columns, independent of their sign: they start on the side
+    of the first row.
 
     Parameters
     ----------
@@ -102,7 +102,7 @@ def grow(
     scales : ndarray of shape (p,)
         Inverse length scales.
     largest : int
-        Largest number of rows of a leaf.
+        Maximum number of rows of a leaf.
     rng : Generator
         Random state.
 
@@ -147,12 +147,12 @@ def grow(
 def _split(
     rows: NDArray, scales: NDArray, index: NDArray, rng: np.random.Generator
 ) -> tuple[int, float] | None:
-    """Return the column and the threshold of a split, None if there is none."""
+    """Return the column and the threshold of a split; None if there is none."""
     sample = index
     if len(index) > _SAMPLE:
         sample = rng.choice(index, _SAMPLE, replace=False)
     spread = rows[sample].var(axis=0) * np.square(scales)
-    # By their places: the same for all scales, so that searches are compared fairly.
+    # Factors depend on positions, the same for all scales, for a fair comparison.
     spread *= rng.uniform(_JITTER, 1.0, len(spread))
     for column in np.argsort(-spread, kind="stable"):
         if spread[column] <= 0:

@@ -1,31 +1,31 @@
 """Scripted experiments: the tables and figures of the papers, and comparisons.
 
 ``nbsketch reproduce NAME`` runs one experiment. The file ``experiments.toml`` has their
-texts; `EXPERIMENTS` gives the module of each name, which is imported when it is run.
-Each has a callable ``run``, an `Experiment` or a function, which prints its table and
-returns the rows of the table, a list of dicts. It takes those of these parameters that
-apply, all optional and by keyword:
+texts; `EXPERIMENTS` gives the module of each name, which is imported on demand. Each
+module has a callable ``run``, an `Experiment` or a function, which prints its table and
+returns the rows of the table, a list of dicts. It takes those of the following
+parameters that apply, all optional and by keyword:
 
 replicates : int
-    Number of draws of the sketches, data or splits; the experiment has the default.
+    Number of draws of the sketches, data or splits. Default: that of the experiment.
 quick : bool, default=False
     Whether to use fewer replicates and smaller problems.
 out : Path
     Folder for NAME.csv (all digits), NAME.json (date, versions, processor, threads),
     NAME.md (the table with notes) and, for an experiment with a figure, NAME.png.
-    Without it only experiments with a figure write files, into the folder "results".
+    If missing, only experiments with a figure write files, into the folder "results".
 tuning : Path
     JSON file of hyperparameters: read if it exists, and completed by cross-validation.
-    By default the hyperparameters that come with the package.
+    Default: the hyperparameters in the package.
 data_home : Path
     Folder of the data sets, see `nbsketch.datasets`.
 plot_only : bool, default=False
-    Whether to make table and figure from NAME.csv, without measuring anything.
+    Whether to make table and figure from NAME.csv, without measuring.
 sets, methods : sequence of str
-    Names of the data sets and methods to measure; all by default.
+    Names of the data sets and methods to measure. Default: all.
 
-A module of several experiments has a dictionary of them, ``RUNS``. The command refuses
-options that an experiment does not take. ``nbsketch reproduce all`` runs every one.
+A module with several experiments has a dictionary ``RUNS``. The command rejects options
+that an experiment does not take. ``nbsketch reproduce all`` runs every experiment.
 """
 
 import tomllib
@@ -48,7 +48,7 @@ EXPERIMENTS = {name: e["module"] for name, e in ENTRIES.items() if "module" in e
 
 
 def runner(name: str) -> Callable[..., list[dict[str, Any]]]:
-    """Import the module of an experiment and return what runs it.
+    """Import the module of an experiment and return its callable.
 
     Examples
     --------
@@ -61,19 +61,19 @@ def runner(name: str) -> Callable[..., list[dict[str, Any]]]:
 
 
 def options_of(name: str) -> set[str]:
-    """Return the names of the options that an experiment takes."""
+    """Return the names of the options of an experiment."""
     run = runner(name)
     return getattr(run, "options", None) or set(signature(run).parameters)
 
 
 def run_all(**options: Any) -> dict[str, str]:
-    """Run every experiment with those of the options that it takes.
+    """Run every experiment with the options that it takes.
 
     Returns
     -------
     dict
-        Message of each experiment that could not run, because its data set or a
-        package is missing.
+        Message of each experiment that could not run because its data set or a package
+        is missing.
     """
     failures = {}
     for name in EXPERIMENTS:
@@ -87,7 +87,7 @@ def run_all(**options: Any) -> dict[str, str]:
 
 
 def run_one(name: str, **options: Any) -> list[dict[str, Any]]:
-    """Run an experiment with those of the options that it takes."""
+    """Run an experiment with the options that it takes."""
     taken = options_of(name)
     if options.get("out"):
         _check_folder(Path(options["out"]))
@@ -95,6 +95,6 @@ def run_one(name: str, **options: Any) -> list[dict[str, Any]]:
 
 
 def _check_folder(folder: Path) -> None:
-    """Raise an OSError before hours of measurement, not after them."""
+    """Raise an OSError before hours of measurement, not afterwards."""
     folder.mkdir(parents=True, exist_ok=True)
     TemporaryFile(dir=folder).close()

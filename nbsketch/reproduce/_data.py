@@ -1,4 +1,4 @@
-"""Data sets and sketches by name, parts, settings chosen by cross-validation."""
+"""Data sets and sketches by name, splits, settings chosen by cross-validation."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ _SKETCHES = read_toml("sketches.toml")
 
 
 def load(name: str, data_home: MaybePath, **options: Any) -> Any:
-    """Return what the loader of a set returns."""
+    """Return the result of the loader of a set."""
     return getattr(datasets, f"load_{name}")(data_home=data_home, **options)
 
 
 def sketch_of(label: str, size: int | None, n: int = 0) -> sketches.SketchRecipe:
-    """Return the sketch of a label, of n rows, which few need; of size None, of all."""
+    """Return the sketch of a label for n rows; size None is the default size."""
     if size is None or label == WITHOUT:
         return sketches.IdentitySketch()
     options = dict(_SKETCHES[label])
@@ -76,7 +76,7 @@ class Split(NamedTuple):
     def fit(self, model: Any, start: int = 0) -> tuple[NDArray, float]:
         """Fit a model; return its predictions, and the processor seconds of the fit.
 
-        The time includes the draw of a sketch; a fit of `start` rows compiles first.
+        The time includes drawing the sketch; a fit of `start` rows compiles first.
         """
         if start:
             model.fit(self.X_train[:start], self.Y_train[:start])
@@ -94,7 +94,7 @@ def settings_for(
     shipped: Path,
     file: Path | None = None,
 ) -> dict[Key, Setting]:
-    """Return the setting of each key, choosing those that are missing.
+    """Return the setting of each key, choosing missing settings.
 
     Parameters
     ----------
@@ -103,7 +103,7 @@ def settings_for(
     choose : callable
         Returns the setting of a key by cross-validation.
     shipped : Path
-        File that comes with the package, read if no `file` is given.
+        File in the package, read if no `file` is given.
     file : Path, optional
         Read if it exists, and written after each choice.
 

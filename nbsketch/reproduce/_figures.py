@@ -1,4 +1,4 @@
-"""Figures of several panels of curves; each method has one color and marker."""
+"""Figures with several panels of curves; each method has one color and marker."""
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -17,7 +17,7 @@ _LEGEND_COLUMNS = 5  # at most
 _PANEL_WIDTH = 4.2  # inches
 _PANEL_HEIGHT = 3.2  # inches
 _LEGEND_HEIGHT = 0.7  # inches
-# Multiples of powers of ten with a tick, by the largest ratio of the ends of an axis.
+# Multiples of powers of ten with a tick, by the maximum ratio of the ends of an axis.
 _TICKS = (
     (10, (1, 1.5, 2, 3, 4, 5, 7)),
     (100, (1, 2, 5)),
@@ -34,7 +34,7 @@ class Style(NamedTuple):
 
 
 _DEFAULT = Style("#1764ab", "o")
-# By the beginning of a label; the first that fits.
+# By the prefix of a label; the first match is used.
 STYLES = {label: Style(*style) for label, style in read_toml("styles.toml").items()}
 
 
@@ -55,7 +55,7 @@ class Curve(NamedTuple):
     y: Numbers
     spread: Numbers | None = None
     joined: bool = True
-    style: Style | None = None  # by default that of the label
+    style: Style | None = None  # default: the style of the label
 
 
 def curves_of(
@@ -76,9 +76,9 @@ def curves_of(
 
 
 class Panel(NamedTuple):
-    """Curves on the same axes; `log` names the logarithmic ones.
+    """Curves on the same axes; `log` names the logarithmic axes.
 
-    `names`, if given, label the places 0, 1, ... of the x axis.
+    `names`, if given, label the positions 0, 1, ... of the x axis.
     """
 
     title: str

@@ -1,4 +1,4 @@
-"""Rows of results: text, Markdown, CSV, statistics, where they were measured."""
+"""Rows of results: text, Markdown, CSV, statistics, and provenance."""
 
 import csv
 import json
@@ -45,7 +45,7 @@ def as_markdown(rows: Rows, title: str, notes: Sequence[str]) -> str:
 
 
 def write_csv(rows: Rows, path: Path, mode: str = "w") -> None:
-    """Write rows to a CSV file; with the mode "a" to its end, without a header."""
+    """Write rows to a CSV file; mode "a" appends without a header."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open(mode, newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, fieldnames=list(rows[0]))
@@ -57,7 +57,7 @@ def write_csv(rows: Rows, path: Path, mode: str = "w") -> None:
 def read_csv(path: Path) -> Rows:
     """Return the rows of a CSV file, numbers as numbers, empty cells as None.
 
-    Commits are text, also those that could be numbers, such as 6344e40.
+    Commits are text, even if they could be numbers, such as 6344e40.
     """
     with path.open(newline="", encoding="utf-8") as file:
         return [
@@ -90,16 +90,16 @@ def _value(text: str) -> Any:
 
 
 def log_log_slope(x: ArrayLike, y: ArrayLike) -> tuple[float, float | None]:
-    """Return the slope of log y against log x by least squares, and its half width.
+    """Return the least squares slope of log y against log x, and its half width.
 
     Parameters
     ----------
     x : array_like of shape (n,)
         Positive abscissas.
     y : array_like of shape (n,) or (replicates, n)
-        Positive values. With replicates the slope is the mean of their slopes and the
-        95 per cent interval is Student's over the replicates (None for a single one);
-        without, it is that of the regression, from the residuals.
+        Positive values. With replicates, the slope is the mean of their slopes, and the
+        95 % interval is Student's over the replicates (None for a single one);
+        otherwise the interval is that of the regression, from the residuals.
     """
     log_x = np.log(x)
     log_y = np.log(y)
@@ -125,7 +125,7 @@ def growth(x: ArrayLike, curves: NDArray) -> Row:
 
 
 def _slope(value: float, error: float, degrees: int) -> tuple[float, float]:
-    # equal slopes differ by rounding, which is no width
+    # equal slopes differ by rounding, which is not a width
     return float(value), round(float(t.ppf(0.975, degrees) * error), 9)
 
 
@@ -142,7 +142,7 @@ def peak_memory() -> float | None:
 def timed(function: Callable[..., T], *arguments: Any) -> tuple[T, float]:
     """Call a function; return its result and the processor time of all threads.
 
-    Other processes delay a function, but do not add to its processor time.
+    Other processes delay a function but do not add to its processor time.
     """
     start = time.process_time()
     result = function(*arguments)
@@ -158,7 +158,7 @@ def groups(rows: Rows, *names: str) -> dict[tuple[Any, ...], Rows]:
 
 
 def where(rows: Rows, **values: Any) -> Rows:
-    """Return the rows that have these values."""
+    """Return the rows with these values."""
     return [row for row in rows if values.items() <= row.items()]
 
 
@@ -179,7 +179,7 @@ def replicated(rows: Rows, y: str) -> tuple[NDArray, NDArray]:
 
 
 def plain(row: Row) -> Row:
-    """Return a row with numbers of Python in the place of those of NumPy."""
+    """Return a row with Python numbers instead of NumPy numbers."""
     return {k: v.item() if isinstance(v, np.generic) else v for k, v in row.items()}
 
 
@@ -199,7 +199,7 @@ def summarized(
     """Return a row for each group of rows with the same values in the columns `by`.
 
     It has these values, mean and deviation of the columns `spreads`, the number of rows
-    if `count` names a column for it, and the `statistics` of other columns.
+    in the column `count` if given, and the `statistics` of other columns.
     """
     table = []
     for key, group in groups(rows, *by).items():
@@ -223,7 +223,7 @@ def provenance() -> dict[str, str]:
 
 
 def _command() -> str:
-    """Return the command of this process, without folders, which change no number."""
+    """Return the command of this process, without folders, which affect no number."""
     words = ["nbsketch", *sys.argv[1:]]
     pairs = zip(["", *words], words, strict=False)
     return shlex.join(
@@ -241,7 +241,7 @@ def _commit() -> str:
 
 
 def as_sentence(about: dict[str, str]) -> str:
-    """Return where a result comes from, in one sentence."""
+    """Return the provenance of a result in one sentence."""
     commit = f", commit {about['commit']}" if about.get("commit") else ""
     return (
         f"Measured on {about['date']} with nbsketch {about['nbsketch']}{commit} "
@@ -258,7 +258,7 @@ def write_provenance(file: Path) -> None:
 
 
 def read_provenance(file: Path) -> str:
-    """Return the sentence of the NAME.json next to a result; empty without one."""
+    """Return the sentence of the NAME.json next to a result; empty if missing."""
     path = file.with_suffix(".json")
     if not path.exists():
         return ""

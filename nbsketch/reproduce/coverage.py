@@ -1,7 +1,7 @@
-"""Coverage of conformal intervals over many draws, beside MAPIE where it has a method.
+"""Coverage of conformal intervals over many draws, compared with MAPIE.
 
 Not from a paper. Kernel, bandwidth and penalty are fixed, so that a draw takes
-milliseconds and the guarantees hold as they are stated.
+milliseconds and the guarantees hold exactly as stated.
 """
 
 from collections.abc import Iterator, Sequence
@@ -22,7 +22,7 @@ from nbsketch.reproduce._report import Row
 from nbsketch.reproduce.experiment import Experiment, Points
 
 COVERAGES = 0.8, 0.9, 0.95
-_ROWS = 200  # of training, in each draw
+_ROWS = 200  # training rows in each draw
 _TEST_ROWS = 500
 _BATCH = 25  # rows of one update
 FIXED: dict[str, Any] = {
@@ -34,7 +34,7 @@ FIXED: dict[str, Any] = {
 
 
 class Draw(NamedTuple):
-    """Rows of training and test of one draw, with groups and weights of both if any."""
+    """Training and test rows of one draw, with groups and weights, if any."""
 
     X: NDArray
     y: NDArray
@@ -45,10 +45,10 @@ class Draw(NamedTuple):
 
 
 class IntervalCase(NamedTuple):
-    """A method, whether MAPIE has it, and the law of the rows for which it is.
+    """A method, whether MAPIE has it, and the distribution of the rows for it.
 
-    Rows have groups; new rows are more where the first feature is larger; intervals are
-    updated in the order of time.
+    Rows may have groups; new rows may be more frequent where the first feature is
+    larger; intervals may be updated in the order of time.
     """
 
     method: str
@@ -64,7 +64,7 @@ SETTINGS = {n: IntervalCase(**s) for n, s in ENTRIES["coverage"]["settings"].ite
 def noise_of(
     kind: str, rng: np.random.Generator, X: NDArray, normal: NDArray, groups: Any
 ) -> NDArray:
-    """Return the noise of rows X, most of it scaled standard normal numbers."""
+    """Return the noise of rows X, mostly scaled standard normal numbers."""
     n = len(X)
     if kind == "skewed":
         return rng.exponential(size=n)
@@ -111,7 +111,7 @@ def points(replicates: int, quick: bool, sets: Sequence[str] | None = None) -> P
 
 
 def measure(name: str, count: int) -> Iterator[Row]:
-    """Yield the rows of a setting: one for each nominal coverage."""
+    """Yield the results of a setting: one per nominal coverage."""
     setting = SETTINGS[name]
     draws = [drawn(name, np.random.default_rng(seed)) for seed in range(count)]
     ours = np.array([measured(setting, draw, k) for k, draw in enumerate(draws)])

@@ -1,4 +1,4 @@
-"""The contract of an experiment: what is measured where, and what is made of it."""
+"""Interface of an experiment: points to measure, table and figure."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -14,38 +14,38 @@ from nbsketch.reproduce._figures import Panel, save_panels
 from nbsketch.reproduce._report import Row, Rows
 
 RESULTS = Path("results")
-# What is measured: the arguments of each call of `measure`.
+# Points to measure: the arguments of each call of `measure`.
 Points = Iterable[tuple[Any, ...]]
 
 
 @dataclass(frozen=True)
 class Experiment:
-    """Rows that are measured point by point, their table and figure; a call runs it.
+    """Rows measured point by point, with their table and figure; call it to run.
 
     Attributes
     ----------
     name : str
         Name of the files, and of the entry of ``experiments.toml`` with the texts.
     points : callable
-        Takes `replicates`, `quick`, and those of the other options that apply, and
-        returns the points to measure, tuples.
+        Takes `replicates`, `quick`, and the other options that apply, and returns the
+        points to measure, tuples.
     measure : callable
-        Takes the parts of a point and returns its rows; with a `key`, takes also the
+        Takes the parts of a point and returns its rows; with a `key`, also takes the
         list of the rows so far as `measured`.
     summarize : callable
-        Makes the rows of the table of the measured rows; by default they are the same.
+        Returns the rows of the table from the measured rows. Default: the same rows.
     panels : callable, optional
-        Makes the figure of the measured rows, which are then those of NAME.csv; without
-        a figure, these are the rows of the table.
+        Returns the figure of the measured rows, which are then written to NAME.csv;
+        without a figure, the rows of the table are.
     printed : callable
-        Selects the rows of the table that are printed; all by default.
+        Selects the rows of the table to print. Default: all.
     tables : callable
-        Makes further tables of the measured rows, each for a file NAME-KEY.csv.
+        Returns further tables of the measured rows, each for a file NAME-KEY.csv.
     remarks : callable
         Returns further notes.
     key : sequence of str
-        Columns whose values identify a row. With them, the rows of an existing file
-        are kept unless measured again, and each row is written when it is measured.
+        Columns that identify a row. With them, the rows of an existing file are kept
+        unless measured again, and each row is written when it is measured.
     """
 
     name: str
@@ -66,7 +66,7 @@ class Experiment:
 
     @property
     def replicates(self) -> list[int]:
-        """Default number of replicates, and that of the quick experiment."""
+        """Default number of replicates, for the full and the quick experiment."""
         return self.entry["replicates"]
 
     @property
@@ -101,7 +101,7 @@ class Experiment:
         return self.publish(self._measured(points, file), file)
 
     def _measured(self, points: Sequence[tuple[Any, ...]], file: Path | None) -> Rows:
-        """Return the rows of all points; with a `key`, and those of the file."""
+        """Return the rows of all points; with a `key`, also those of the file."""
         label = self.entry["label"]
         if not self.key:
             return measure_all(points, self.measure, label)
@@ -113,7 +113,7 @@ class Experiment:
     def publish(self, rows: Rows, file: Path | None, is_measured: bool = True) -> Rows:
         """Write the files, print and return the table of measured rows."""
         table = self.summarize(rows)
-        if not table:  # no data set was there
+        if not table:  # no data set was available
             return table
         if file and is_measured:
             _report.write_csv(rows if self.panels else table, file)

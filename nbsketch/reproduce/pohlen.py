@@ -5,9 +5,9 @@ section 5: sketches against bootstrap sampling, on a noisy sine (his Figure 2, 1
 and on four sets of the UCI repository (Figure 3, 5 runs); and how sparse a sparse
 Johnson-Lindenstrauss sketch may be (in the text for the sine, Figure 4, 25 runs).
 
-Sets, splits, kernel, grids, sketches and runs are the report's. It does not state the
-sizes tried, nor whether the real sets were standardized: here inputs and targets are,
-by the training rows, and the models have no intercept. Methods that are not in the
+Sets, splits, kernel, grids, sketches and runs are as in the report. It does not state
+the sizes tried, nor whether the real sets were standardized: here inputs and targets
+are, by the training rows, and the models have no intercept. Methods that are not in the
 report are marked "(added)".
 """
 
@@ -36,14 +36,14 @@ SKETCHES = ENTRIES["pohlen"]["sketches"]
 FRACTIONS = (0.5, 0.3, 0.2)
 SINE_ROWS = (100, 1000, 100)
 SINE_VARIANCE = 0.25
-# Tried for the squared bandwidth h and the penalty.
+# Values tried for the squared bandwidth h and the penalty.
 GRID = 10.0 ** np.arange(-9, 4)
 
 Pair = tuple[NDArray, NDArray]
 SINE = "sine"
 # Size of the sparse JL sketch of each set.
 SPARSE_SIZES = ENTRIES["pohlen"]["sparse_sizes"]
-# Those up to the number of training rows of a set.
+# Sizes up to the number of training rows of a set.
 SIZES = ENTRIES["pohlen"]["sizes"]
 NONZEROS = ENTRIES["pohlen"]["nonzeros"]
 
@@ -57,14 +57,14 @@ class Parts(NamedTuple):
 
 
 class PohlenMethod(NamedTuple):
-    """A method, its size, and the nonzeros of each column of a sparse JL sketch."""
+    """A method, its size, and the nonzeros per column of a sparse JL sketch."""
 
     method: str
     size: int
     nonzeros: int | None = None
 
     def recipe(self) -> sketches.SketchRecipe:
-        """Return the sketch; all rows for the methods without one."""
+        """Return the sketch; the identity for methods without one."""
         if self.nonzeros == self.size:  # no entry is zero
             return sketches.RademacherSketch(self.size)
         if self.nonzeros is not None:
@@ -105,7 +105,7 @@ def fit(
 ) -> Sequence[SketchedKernelRegressor]:
     """Return a model for each penalty.
 
-    A bootstrap model is exact, on as many rows drawn with replacement as its size.
+    A bootstrap model is exact, on as many rows (drawn with replacement) as its size.
     """
     X, y = train
     if method.method == BOOTSTRAP:

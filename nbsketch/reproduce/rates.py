@@ -1,7 +1,7 @@
-"""Rates of regularized algorithms with random projections, beside those of theory.
+"""Rates of regularized algorithms with random projections, compared with theory.
 
 Lin and Cevher, "Convergences of Regularized Algorithms and Stochastic Gradient Methods
-with Random Projections", JMLR 2020, on problems whose exponents are known: a
+with Random Projections", JMLR 2020, on problems with known exponents: a
 `nbsketch.datasets.DiagonalDesign` of capacity gamma = 1/2 and targets of source zeta.
 Four quantities are measured against the number n of rows:
 
@@ -16,10 +16,10 @@ Four quantities are measured against the number n of rows:
   sub-sampling (Corollary 4); for zeta > 1, zeta times these exponents. Also on an
   `UnequalDesign`, on which the bounds of corollaries 3 and 4 part;
 - the excess risk of the projected stochastic gradient method in the four regimes of
-  step, batch and number of steps, of the same order as that of the filters.
+  step, batch and number of steps, of the same order as for the filters.
 
-2 zeta + gamma > 1 in all cases; for zeta = 0.3 the target is outside of the space of
-the kernel.
+2 zeta + gamma > 1 in all cases; for zeta = 0.3 the target is not in the space of the
+kernel.
 """
 
 from __future__ import annotations
@@ -58,25 +58,25 @@ _PROJECTED = ["ridge" if source <= 1 else "iterated ridge" for source in SOURCES
 # Sources of the part on stochastic gradients.
 PROJECTED_SOURCES = (0.5, 1.0)
 SKETCHES = ("sub-sampling", "p-sparsified", "Gaussian", "ROS")
-# Share of the first row below which a row of a sketch is dependent on those before.
+# Share of the first row below which a row of a sketch depends on earlier rows.
 _DEPENDENT = 1e-10
-# The dimension needed: excess risk at most this many times that without a projection.
+# The required dimension: excess risk at most this multiple of that without projection.
 FACTOR = 1.25
 _ALPHAS = np.logspace(0.5, -6.5, 57)
 _LARGEST_DIMENSION = 256
-_DRAWS = 2  # of each sketch, for each replicate
+_DRAWS = 2  # of each sketch, per replicate
 _NOISES = 4  # draws of noisy targets for the stochastic gradients
 # Dimension of their projection, in units of n^{gamma / (2 zeta + gamma)}.
 _SPARE = 6
-_MOST_ROWS = 4096  # of them: the number of steps grows faster than n
-# Theory gives step and number of steps up to constants. Numbers that are tried, in its
-# units: steps are relative to the largest squared norm of a row, about 3.
+_MOST_ROWS = 4096  # for them: the number of steps grows faster than n
+# Theory gives step and number of steps up to constants. Values tried, in these units:
+# steps are relative to the largest squared norm of a row, about 3.
 _STOPS = 2.0 ** np.arange(1, 4.5, 0.5)
-# The step of regime I is large and keeps much noise of the batches.
+# The step of regime I is large and retains much noise of the batches.
 _STEP_FACTORS = {"I": 0.25}
 SIZES = ENTRIES["rates"]["sizes"]
 _PROJECTIONS = ("projection", "unequal")
-# Plain Nystrom, by uniform sub-sampling, needs more landmarks than other sketches.
+# Plain Nystrom, by uniform subsampling, needs more landmarks than other sketches.
 PLAIN = "sub-sampling"
 
 
@@ -84,8 +84,8 @@ PLAIN = "sub-sampling"
 class UnequalDesign(DiagonalDesign):
     """Another kernel with these eigenvalues: k(x, x') is constant if x = x', else 0.
 
-    Inputs are the modes, with frequencies as the eigenvalues: rare ones have leverage
-    scores of the order of 1 / alpha, where those of a `DiagonalDesign` are bounded by
+    Inputs are the modes, with frequencies equal to the eigenvalues: rare modes have
+    leverage scores of order 1 / alpha, while those of a `DiagonalDesign` are bounded by
     the effective dimension.
     """
 
@@ -127,8 +127,9 @@ def filter_risks(
 ) -> dict[str, NDArray]:
     """Return the mean excess risks for each parameter and source, of shape (p, k).
 
-    `basis` (J, m) has orthonormal columns that span the projection; all by default. A
-    `power` of 0 returns squared distances to the target in the norm of the space.
+    `basis` (J, m) has orthonormal columns that span the projection. Default: no
+    projection. A `power` of 0 returns squared distances to the target in the norm of
+    the space.
     """
     gram = sample.gram
     cross = sample.cross
@@ -179,7 +180,7 @@ def _least(risks: dict[str, NDArray]) -> Iterator[Found]:
 
 
 def _distances(sample: DesignSample) -> Iterator[Found]:
-    """Yield the least squared distance in the norm, where the theorem has a rate."""
+    """Yield the smallest squared distance in the norm, if the theorem has a rate."""
     for name, source, value in _least(filter_risks(sample, FILTERS, power=0.0)):
         if 0.5 < source <= FILTERS[name].qualification:
             yield name, source, value
@@ -188,7 +189,7 @@ def _distances(sample: DesignSample) -> Iterator[Found]:
 def _dimensions(
     sample: DesignSample, exact: dict[str, NDArray], rng: np.random.Generator
 ) -> Iterator[Found]:
-    """Yield series, source and the dimension that a projection needs."""
+    """Yield series, source and the dimension required for a projection."""
     n = len(sample.X)
     most = min(_LARGEST_DIMENSION, n // 2)
     sizes = np.unique(np.rint(2 ** np.arange(1, np.log2(most) + 0.1, 0.5)).astype(int))
@@ -200,7 +201,7 @@ def _dimensions(
         """Return the mean risks for each size and source."""
         draws = []
         for _ in range(_DRAWS):
-            # The first rows of these sketches are a smaller one of the same kind.
+            # The first rows of these sketches are a smaller sketch of the same kind.
             basis = projection(sample, recipe, rng)
             for size in sizes:
                 by_filter = filter_risks(sample, filters, basis[:, :size], alphas=best)
@@ -219,7 +220,7 @@ def _dimensions(
 
 
 def _unequal(n: int, rng: np.random.Generator) -> Iterator[Found]:
-    """Yield series, source and the dimension needed with unequal leverage scores."""
+    """Yield series, source and the dimension required with unequal leverage scores."""
     design = UnequalDesign(DESIGN.capacity, DESIGN.n_modes)
     sample = DesignSample.draw(n, rng, design)
     yield from _dimensions(sample, filter_risks(sample, FILTERS), rng)
@@ -230,8 +231,8 @@ def projection(
 ) -> NDArray:
     """Return an orthonormal basis of the features that a sketch spans, (J, s).
 
-    The first m columns span the first m rows; the column of a row that depends on those
-    before is zero.
+    The first m columns span the first m rows; the column of a row that depends on
+    earlier rows is zero.
     """
     sketch = recipe.draw(len(sample.X), rng, X=sample.X, kernel=LinearKernel())
     rows = sketch @ sample.X
@@ -239,7 +240,7 @@ def projection(
     least = _DEPENDENT * np.linalg.norm(rows[0])
     for i, row in enumerate(rows):
         left = row
-        for _ in range(2):  # once more for what rounding left
+        for _ in range(2):  # twice, to remove rounding errors
             left = left - basis[:, :i] @ (left @ basis[:, :i])
         norm = np.linalg.norm(left)
         if norm > least:
@@ -248,7 +249,7 @@ def projection(
 
 
 def first_crossing(sizes: NDArray, values: NDArray, level: float) -> float | None:
-    """Return where values first fall to a level, log-log interpolated, or None."""
+    """Return where values first decrease to a level, log-log interpolated, or None."""
     below = np.flatnonzero(values <= level)
     if not below.size:
         return None
@@ -287,7 +288,7 @@ def points(replicates: int, quick: bool) -> Points:
 
 
 def theory(part: str, series: str, source: float) -> float:
-    """Return the exponent of n in theory.
+    """Return the theoretical exponent of n.
 
     Parameters
     ----------
@@ -337,7 +338,7 @@ def panels(values: Rows) -> list[Panel]:
 
 
 def _theory_lines(part: str, source: float, curve: Curve) -> list[Curve]:
-    """Return lines of the slopes of theory, through the middle of a curve."""
+    """Return lines with the theoretical slopes, through the middle of a curve."""
     x = np.log(curve.x)
     y = np.log(curve.y)
     series = {"theory": "Gaussian" if part in _PROJECTIONS else "Landweber"}
@@ -355,7 +356,7 @@ def _curves(
 ) -> Iterator[tuple[tuple[str, str, float], tuple[NDArray, NDArray]]]:
     """Yield (part, series, source) with sizes and values (replicates, sizes).
 
-    A size is left out if a value is missing, and a series without two sizes.
+    A size is omitted if a value is missing, and a series with fewer than two sizes.
     """
     grouped = groups(values, "part", "series", "source")
     for (part, series, source), rows in grouped.items():

@@ -1,7 +1,6 @@
-"""Solvers on given features: one public file per method.
+"""Solvers for given features: one public module per method.
 
-Each public name is looked up when it is first used, so importing the package compiles
-nothing.
+Public names are imported on first access, so importing the package compiles nothing.
 """
 
 from importlib import import_module

@@ -20,7 +20,7 @@ class StochasticProblem:
     """Checked data of the problem; predictions are ``Z coef mix + b``."""
 
     design: Design
-    targets: NDArray  # (n, d), or (n, 1) against d outputs
+    targets: NDArray  # (n, d), or (n, 1) for d outputs
     weights: NDArray
     loss: losses.Loss
     kind: int
@@ -41,16 +41,16 @@ class StochasticProblem:
         return point[:size].reshape(len(self.mix), -1).T, point[size:]
 
     def answer(self, coef: NDArray, intercept: NDArray) -> tuple[NDArray, Any]:
-        """Return coefficients and intercept as the solvers give them."""
+        """Return coefficients and intercept in the form returned by solvers."""
         coef = np.ascontiguousarray(coef)
         return (coef[:, 0], float(intercept[0])) if self.scalar else (coef, intercept)
 
     def middle(self) -> NDArray:
-        """Return the constant at which an intercept starts, of shape (d,)."""
+        """Return the starting value of the intercept, of shape (d,)."""
         if isinstance(self.loss, losses.SquareLoss | losses.SquaredHingeLoss):
             return np.average(self.targets, axis=0, weights=self.weights)
         rows = self.targets[self.weights > 0]
-        if self.kind == LOGISTIC:  # half a row more of each class: both are finite
+        if self.kind == LOGISTIC:  # half a row more per class: both are finite
             high, low = (self.weights @ (s * self.targets > 0) for s in (1, -1))
             return np.log((high + 0.5) / (low + 0.5))
         if rows.shape[1] < self.n_outputs:
@@ -59,7 +59,7 @@ class StochasticProblem:
 
     def objective(self, coef: NDArray, intercept: NDArray) -> float:
         """Return the exact value at coefficients (r, d')."""
-        # a point may have run off far without being infinite; its value then says so
+        # a diverged point may still be finite; its value then shows the divergence
         with np.errstate(over="ignore", invalid="ignore"):
             predictions = self.design.mv(coef) @ self.mix + intercept
             loss = self.weights @ self._values(predictions) / len(self.weights)
@@ -87,11 +87,11 @@ def stochastic_problem(
     T: NDArray | None = None,
     quantiles: Sequence[float] | None = None,
 ) -> StochasticProblem:
-    """Check the arguments: those of `solve_sgm`, and of several outputs.
+    """Check the arguments of `solve_sgm`, and for several outputs.
 
     `T` (d', d) is a factor of the output matrix, M = T^T T; None: the identity. With
-    levels, `quantiles` (d,), of a joint pinball loss the d losses add up; the level of
-    `loss` itself is not used. These two are not checked.
+    levels `quantiles` (d,) of a joint pinball loss, the d losses are added and the
+    level of `loss` is ignored. These two are not checked.
     """
     loss = losses.as_loss(loss)
     n = design.shape[0]
@@ -108,7 +108,7 @@ def stochastic_problem(
 
 
 def _targets(Y: ArrayLike, n: int, loss: losses.Loss) -> NDArray:
-    # a copy, for a read-only array would be compiled for once more
+    # a copy, because a read-only array would need another compilation
     targets = np.array(Y, dtype=float, order="C")
     if targets.ndim not in (1, 2) or len(targets) != n or targets.size == 0:
         raise ValueError(f"`Y` must have shape ({n},) or ({n}, d), got {targets.shape}")

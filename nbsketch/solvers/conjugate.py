@@ -3,15 +3,15 @@ r"""Exact kernel ridge regression by preconditioned conjugate gradients.
 .. math:: \min_{f, b} \frac{1}{2n} \sum_i w_i \|y_i - f(x_i) - b\|^2
           + \frac{\alpha}{2} \|f\|^2, \qquad f = \sum_j a_j k(\cdot, x_j)
 
-in a few products with the kernel matrix, which need not be stored: about ten to thirty
-of :math:`n^2/2` kernel values each.
+in a few products with the kernel matrix, which need not be stored: about ten to thirty,
+each with :math:`n^2/2` kernel values.
 
-Sketched kernel ridge regression for large sketches, by conjugate gradients.
+Also sketched kernel ridge regression for large sketches,
 
 .. math:: \min_{g, b} \frac{1}{2n} \sum_i w_i \|y_i - (K S^\top g)_i - b\|^2
           + \frac{\alpha}{2} g^\top (S K S^\top + \delta I) g
 
-in a few passes over :math:`K S^\top`, where the closed form costs :math:`n s^2`. Only
+in a few passes over :math:`K S^\top`, while the closed form costs :math:`n s^2`. Only
 the preconditioner costs :math:`s^3`.
 """
 
@@ -44,17 +44,17 @@ from nbsketch.solvers._linear.systems import (
 )
 from nbsketch.solvers.solution import Solution, State
 
-# Coefficients with a larger relative gap are worse than none: early iterates of dual
+# Coefficients with a larger relative gap are unusable: early iterates of dual
 # coefficients overshoot by orders of magnitude.
 LARGEST_GAP = 0.1
-# Most restarts from true residuals: a guard, two to four are usual near rounding.
+# Maximum number of restarts from true residuals; two to four are usual near rounding.
 _ROUNDS = 8
 
 
 class NotConvergedError(RuntimeError):
-    """No coefficients were found whose objective is near the minimum.
+    """Raised if the objective of all coefficients is far from the minimum.
 
-    `solution` has the last ones, None without any.
+    `solution` has the last coefficients, or None.
     """
 
     def __init__(self, text: str, solution: Solution | None = None) -> None:
@@ -63,7 +63,7 @@ class NotConvergedError(RuntimeError):
 
 
 class Limits(NamedTuple):
-    """When to stop: relative gap, passes over the kernel values, and seconds."""
+    """Stopping criteria: relative gap, passes over the kernel values, and seconds."""
 
     tol: float
     passes: int
@@ -71,7 +71,7 @@ class Limits(NamedTuple):
 
     @classmethod
     def checked(cls, tol: float, max_passes: int, max_seconds: float) -> Self:
-        """Return the limits of a public solver, by the names of its arguments."""
+        """Return the checked limits, given the arguments of a public solver."""
         return cls(
             check_positive("tol", tol),
             check_integer("max_passes", max_passes, low=3),
@@ -80,18 +80,18 @@ class Limits(NamedTuple):
 
 
 class ConjugateSearch:
-    """Conjugate gradients until every column is certified, or the budget is spent.
+    """Conjugate gradients until every column is certified or a limit is reached.
 
     Attributes
     ----------
     X, product : ndarray of shape (p, d)
         Coefficients, and their product with the matrix.
     certificate : ColumnGaps
-        From a true residual once `run` has ended.
+        Certificate from a true residual, after `run`.
     n_passes : int
-        Passes over the kernel values.
+        Number of passes over the kernel values.
     stopped : bool
-        Whether the callback has ended the search.
+        Whether the callback has stopped the search.
     """
 
     def __init__(
@@ -125,7 +125,7 @@ class ConjugateSearch:
                 self.product = self._multiply(self.X, columns)
             tol = self._limits.tol
             self.certificate = self.system.certify(self.X, self.product, tol)
-            if moved:  # rounding ends the search where a restart gains nothing
+            if moved:  # otherwise rounding has ended the search
                 self._stuck |= ~(self.certificate.gap < before / 2)
             late = self._late(tol)
             if not late.any() or not self._has_time():
@@ -158,28 +158,29 @@ class ConjugateSearch:
     def checked_solution(self) -> Solution:
         """Run, and return the solution.
 
-        A relative gap above 0.1 is an error unless the callback has ended the search.
+        Raise an error for a relative gap above 0.1, unless the callback stopped the
+        search.
         """
         self.run()
         worst = float(self.certificate.relative_gap.max(initial=0))
         if not (self.stopped or worst <= LARGEST_GAP):
             raise NotConvergedError(
                 f"the relative duality gap is {worst:.1e} after {self.n_passes} "
-                f"passes, above {LARGEST_GAP}: no usable coefficients. Raise "
+                f"passes, above {LARGEST_GAP}: the coefficients are unusable. Increase "
                 "max_passes, max_seconds or alpha, or use float64 kernel values",
                 self.solution(),
             )
         return self.solution()
 
     def _late(self, tol: Any) -> NDArray:
-        """Return the columns that have not converged and can get better."""
+        """Return the columns that have not converged and can still improve."""
         gaps = self.certificate
         coarse = gaps.gap < gaps.noise / 16
         coarse |= (gaps.gap < gaps.noise) & (gaps.noise > tol * gaps.objective)
         return (gaps.relative_gap > tol) & ~coarse & ~self._stuck
 
     def _has_time(self) -> bool:
-        # One pass is kept for the residual at the end.
+        # One pass is reserved for the final residual.
         used = perf_counter() - self._began
         per_pass = used / max(1, self.n_passes)
         in_time = used + 2 * per_pass <= self._limits.seconds
@@ -241,10 +242,10 @@ class ConjugateOptions(TypedDict, total=False):
 
 
 def values_dtype(n: int, alpha: float, tol: float = 1e-3) -> np.dtype:
-    """Return the type of kernel values, float32 or float64, that `alpha` asks for.
+    """Return the dtype of kernel values, float32 or float64, required for `alpha`.
 
     Rounding of kernel values adds about ``n (eps / (n alpha))^2`` to the relative gap:
-    float32 is enough while this is below a quarter of `tol`.
+    float32 is used if this is below a quarter of `tol`.
     """
     eps = float(np.finfo(np.float32).eps)
     coarse = n * (eps / (n * alpha)) ** 2 > tol / 4
@@ -252,10 +253,11 @@ def values_dtype(n: int, alpha: float, tol: float = 1e-3) -> np.dtype:
 
 
 def columns_dtype(n: int, size: int, alpha: float, tol: float) -> np.dtype:
-    """Return the type of the values of K S^T, float32 or float64, for k(x, x) = 1.
+    """Return the dtype of the values of K S^T, float32 or float64, for k(x, x) = 1.
 
-    Rounding moves Z^T y by a vector of norm eps |y| / sqrt(n), which adds its square
-    over alpha delta to the relative gap: float32 is enough below a quarter of `tol`.
+    Rounding changes Z^T y by a vector of norm eps |y| / sqrt(n), which adds its square
+    divided by alpha delta to the relative gap: float32 is used if this is below a
+    quarter of `tol`.
     """
     delta = nugget(n * alpha, n / size)
     lost = rounded(np.float32) ** 2 / (alpha * delta)
@@ -273,8 +275,8 @@ def solve_conjugate(
     .. math:: (K + n \alpha W^{-1}) a = y - b, \qquad \sum_j a_j = 0
 
     Conjugate gradients on the dual coefficients, preconditioned by a low-rank factor of
-    K with randomly chosen pivots. With residual r, the duality gap is
-    :math:`\sum_i w_i r_i^2 / 2n`: the method certifies itself.
+    K with random pivots. With residual r, the duality gap is :math:`\sum_i w_i r_i^2 /
+    2n`, so the method certifies itself.
 
     Parameters
     ----------
@@ -283,43 +285,44 @@ def solve_conjugate(
     Y : array_like of shape (n,) or (n, d)
         Targets.
     alpha : float
-        Penalty. Positive.
+        Penalty (> 0).
     output : ndarray of shape (d, d), optional
-        Positive semi-definite output matrix M, the identity by default. The outputs are
-        rotated to its eigenvectors, columns of one search with their own penalties.
+        Positive semi-definite output matrix M. Default: the identity. The outputs are
+        rotated to its eigenvectors, which are columns of one search with their own
+        penalties.
     sample_weight : ndarray of shape (n,), optional
-        Non-negative weights of mean one. Rows of weight zero get coefficient zero.
+        Nonnegative weights of mean one. Rows of weight zero have coefficient zero.
     fit_intercept : bool, default=True
         Whether to fit b, which is not penalized.
     preconditioner : Preconditioner, optional
-        From `build_preconditioner`; built for `alpha` by default.
+        Result of `build_preconditioner`. Default: built for `alpha`.
     tol : float, default=1e-3
-        Largest relative duality gap of each column.
+        Maximum relative duality gap of each column.
     max_passes : int, default=200
-        Largest number of products with K.
+        Maximum number of products with K.
     max_seconds : float, default=inf
-        Largest time for all passes; checked between them.
+        Time limit for all passes; checked between them.
     state : State, optional
-        Of a solution nearby, such as that for another `alpha`, to start from.
+        Warm start: the state of a similar solution, such as for another `alpha`.
     callback : callable, optional
         Called as ``callback(passes, objective, gap, seconds)`` after each pass; if it
-        returns true, the search ends.
+        returns true, the search stops.
     random_state : int, Generator or None
-        For the pivots of the preconditioner.
+        Random numbers of the pivots of the preconditioner.
 
     Returns
     -------
     Solution
         ``coef`` (n, d) are the coefficients of f, ``intercept`` (d,) is b, ``n_iter``
         the number of passes. ``gap`` bounds the distance of the objective from its
-        minimum, with an estimate of the rounding of kernel values added;
-        ``relative_gap`` is the largest of any column. ``converged`` is False if a
-        budget, or the precision of the kernel values, ended the search before `tol`.
+        minimum, including an estimate of the rounding of kernel values;
+        ``relative_gap`` is the maximum over the columns. ``converged`` is False if a
+        limit, or the precision of the kernel values, stopped the search before `tol`.
 
     Raises
     ------
     NotConvergedError
-        If the relative gap is still above 0.1: such coefficients are not a model.
+        If the relative gap is still above 0.1: such coefficients are unusable.
 
     References
     ----------
@@ -334,7 +337,7 @@ def solve_conjugate(
     >>> X = np.linspace(0, 6, 500)[:, None]
     >>> K = SymmetricGram(GaussianKernel(1.0), X)
     >>> solution = solve_conjugate(K, np.sin(X[:, 0]), 1e-3, random_state=0)
-    >>> solution.converged, bool(solution.relative_gap <= 1e-3)
+    >>> solution.converged, solution.relative_gap < 1e-3
     (True, True)
     """
     return next(conjugate_path(K, Y, [alpha], **options))
@@ -356,7 +359,7 @@ def conjugate_path(
     callback: Callback | None = None,
     random_state: Any = None,
 ) -> Iterator[Solution]:
-    """Yield the solution for each penalty, each started from the one before.
+    """Yield the solution for each penalty, warm-started from the previous one.
 
     Parameters
     ----------
@@ -369,7 +372,7 @@ def conjugate_path(
     max_passes, max_seconds
         As in `solve_conjugate`, for each penalty.
     random_state : int, Generator or None
-        For the pivots of the preconditioner.
+        Random numbers of the pivots of the preconditioner.
 
     Yields
     ------
@@ -406,8 +409,8 @@ def solve_columns(
 ) -> list[Solution]:
     """Return the solutions for several penalties, as columns of one search.
 
-    A pass over K serves all penalties. Solutions are for comparison on validation rows:
-    they are returned whatever their gap is, with `converged` and `relative_gap`.
+    One pass over K is used for all penalties. The solutions are compared on validation
+    rows, so they are returned for any gap, with `converged` and `relative_gap`.
 
     Parameters
     ----------
@@ -420,12 +423,12 @@ def solve_columns(
     rank : int
         Rank of the preconditioner.
     rng : numpy.random.Generator
-        Draws the preconditioner.
+        Random numbers of the preconditioner.
 
     Returns
     -------
     list of Solution
-        One for each penalty.
+        One per penalty.
     """
     shift = outputs.least_shift(alphas)
     preconditioner = build_preconditioner(
@@ -443,7 +446,7 @@ def solve_columns(
 def relative_gap(
     K: NDArray, outputs: RotatedOutputs, coef: NDArray, alpha: float
 ) -> float:
-    """Return the largest certified relative gap of columns of coefficients (n, d)."""
+    """Return the maximum certified relative gap of columns of coefficients (n, d)."""
     system = KernelSystem(StoredMatrix(K), outputs, [alpha])
     A = outputs.rotate(coef)
     gaps = system.certify(A, system.product(A, slice(None)))
@@ -467,9 +470,9 @@ def solve_nystrom(
     r"""Solve sketched kernel ridge regression to a certified accuracy.
 
     Conjugate gradients in the coefficients g, preconditioned by the normal matrix with
-    a sample of the rows, or the sketch, in place of all (Falkon, for any sketch). The
-    problem has :math:`\delta = 10^{-6} \operatorname{tr}(S K S^\top) / s` on the
-    diagonal of its penalty, which keeps it well-posed for duplicate landmarks.
+    a sample of the rows, or the sketch, in place of all rows (Falkon, for any sketch).
+    The penalty has :math:`\delta = 10^{-6} \operatorname{tr}(S K S^\top) / s` added to
+    its diagonal, so that the problem is well-posed for duplicate landmarks.
 
     Parameters
     ----------
@@ -478,37 +481,37 @@ def solve_nystrom(
     Y : array_like of shape (n,) or (n, d)
         Targets.
     alpha : float
-        Penalty. Positive.
+        Penalty (> 0).
     output : ndarray of shape (d, d), optional
-        Positive semi-definite output matrix M, the identity by default.
+        Positive semi-definite output matrix M. Default: the identity.
     sample_weight : ndarray of shape (n,), optional
         Non-negative weights of mean one.
     fit_intercept : bool, default=True
         Whether to fit b, which is not penalized.
     tol : float, default=1e-3
-        Largest relative gap of each column.
+        Maximum relative gap of each column.
     max_passes : int, default=200
-        Largest number of passes over K S^T.
+        Maximum number of passes over K S^T.
     max_seconds : float, default=inf
-        Largest time for all passes; checked between them.
+        Time limit for all passes; checked between them.
     state : State, optional
-        Of a solution nearby, such as that for another `alpha`, to start from.
+        Warm start: the state of a similar solution, such as for another `alpha`.
     callback : callable, optional
         Called as ``callback(passes, objective, gap, seconds)`` after each pass; if it
-        returns true, the search ends.
+        returns true, the search stops.
 
     Returns
     -------
     Solution
         ``coef`` (s, d) is g times M, so that f = K S^T coef, ``intercept`` (d,) is b.
-        ``gap`` bounds the distance of the objective from its minimum for the values of
-        K S^T as they are stored. ``converged`` is False if a budget, or the precision
-        of the factors, ended the search before `tol`.
+        ``gap`` bounds the distance of the objective from its minimum for the stored
+        values of K S^T. ``converged`` is False if a limit, or the precision of the
+        factors, stopped the search before `tol`.
 
     Raises
     ------
     NotConvergedError
-        If the relative gap is still above 0.1: such coefficients are not a model.
+        If the relative gap is still above 0.1: such coefficients are unusable.
 
     References
     ----------
@@ -524,7 +527,7 @@ def solve_nystrom(
     >>> S = SubsamplingSketch(50).draw(500, 0)
     >>> Z = SketchedColumns(GaussianKernel(1.0), X, S)
     >>> solution = solve_nystrom(Z, np.sin(X[:, 0]), 1e-3)
-    >>> solution.converged, bool(solution.relative_gap <= 1e-3)
+    >>> solution.converged, solution.relative_gap < 1e-3
     (True, True)
     """
     limits = Limits.checked(tol, max_passes, max_seconds)

@@ -1,7 +1,7 @@
-"""The interface of the features Z to the solvers.
+"""The interface between features Z and solvers.
 
-A solver never touches an array of features, so a matrix in memory, in single precision,
-on disk or on other machines is the same problem: implement `blocks` and inherit the
+Solvers do not access an array of features, so a matrix in memory, in single precision,
+on disk or on a cluster is handled in the same way: implement `blocks` and inherit the
 rest. Every product accumulates in double precision over the stored values.
 """
 
@@ -16,20 +16,20 @@ from nbsketch._jit import products
 from nbsketch._machine.memory import slices
 from nbsketch._report.validation import check_matrix
 
-# Rows copied at a time where a product needs a scaled or gathered copy: stays in cache.
+# Rows copied at a time if a product needs a scaled or gathered copy: fits into cache.
 _CHUNK = 1024
-# Deviation over the mean of a feature that is a constant: products round equal rows
-# differently.
+# Deviation relative to the mean below which a feature is constant: products round equal
+# rows differently.
 EQUAL = 16 * np.finfo(np.float64).eps
-# Features whose mean squared is this many times their variance are centered.
+# Features whose mean square exceeds this multiple of their variance are centered.
 _OFF_CENTER = 100.0
-# Columns up to which compiled loops are faster than BLAS.
+# Up to this number of columns, compiled loops are faster than BLAS.
 _FEW_COLUMNS = 8
 
-# Blocks of rows in order: the first row of each, the first after it, and the rows.
+# Blocks of rows in order: start, stop, and the rows.
 Blocks = Iterator[tuple[int, int, NDArray]]
-# Blocks of which rows are chosen: which (None: all), their places among all that are
-# chosen, and the block.
+# Blocks with selected rows: indices in the block (None: all), their positions among all
+# selected rows, and the block.
 ChosenBlocks = Iterator[tuple[Any, slice, NDArray]]
 
 
@@ -61,11 +61,11 @@ class Design:
 
     shape: tuple[int, int]
     dtype: np.dtype
-    # What was subtracted from the features, (r,); None: nothing.
+    # Offset subtracted from the features, (r,); None: nothing.
     origin: NDArray | None = None
-    # Whether features have units of their own, so that small ones count as large ones.
+    # Whether features have their own units, so that small ones count like large ones.
     is_graded: bool = False
-    # Gram matrices of all rows by `exact`, once computed; None: they are not kept.
+    # Gram matrices of all rows by `exact`, once computed; None: not stored.
     _grams: dict[bool, NDArray] | None = None
 
     def keeping_grams(self) -> Self:
@@ -110,11 +110,11 @@ class Design:
         rows : ndarray of ascending int, optional
             Default: all.
         weights : ndarray, optional
-            One nonnegative number per row chosen.
+            One nonnegative number per selected row.
         exact : bool
             If False, products of float32 features are rounded to single precision, in
-            half the time: enough for the matrix of a Newton step, not for its right
-            side.
+            half the time: enough for the matrix of a Newton step, not for its
+            right-hand side.
         """
         if self._grams is None or rows is not None or weights is not None:
             return self._gram(rows, weights, exact)
@@ -137,7 +137,7 @@ class Design:
         for chosen, part, block in self._chosen(rows):
             if chosen is None:
                 out[part] = block
-            else:  # without a temporary copy, which mode="raise" would make
+            else:  # avoids a temporary copy by mode="raise"
                 np.take(block, chosen, axis=0, out=out[part], mode="clip")
         return ArrayDesign._trusted(out, self.is_graded)
 
@@ -153,7 +153,8 @@ class Design:
     ) -> tuple:
         """Return the sums of the tuples ``function(block, *parts, *args)``.
 
-        `rows` have one entry for each row, or are None; `parts` are those of the block.
+        `rows` have one entry per row, or are None; `parts` are the entries of the
+        block.
         """
         sums: tuple = ()
         for start, stop, block in self.blocks():
@@ -192,7 +193,7 @@ class ArrayDesign(Design):
     ----------
     Z : array_like of shape (n, r)
         Features. float32 halves memory and time without loss of accuracy in the
-        certificate: sums are in double precision.
+        certificate, because sums are in double precision.
 
     Examples
     --------
@@ -222,7 +223,7 @@ class ArrayDesign(Design):
         return design
 
     def blocks(self) -> Blocks:
-        """Yield the whole matrix as one block."""
+        """Yield the complete matrix as one block."""
         yield 0, self.shape[0], self.Z
 
     def collect(self) -> NDArray:
@@ -231,9 +232,9 @@ class ArrayDesign(Design):
 
 
 def centered(design: Design) -> Design:
-    """Return features in memory without their mean, if it hides their variance.
+    """Return features in memory without their mean, if it exceeds their variation.
 
-    With an intercept the problem is the same one, but better conditioned.
+    With an intercept the problem is equivalent, but better conditioned.
     """
     if not isinstance(design, ArrayDesign) or design.origin is not None:
         return design
@@ -249,7 +250,7 @@ def centered(design: Design) -> Design:
 
 
 def is_off_center(mean: NDArray, deviations: NDArray, each: bool) -> bool:
-    """Return whether means hide the variance of features, of all or of `each`."""
+    """Return whether means exceed the variation of features, of all or of `each`."""
     squares = np.square(mean)
     variances = np.square(deviations)
     if not each:
@@ -312,7 +313,7 @@ def _add_gram(
     exact: bool,
     out: NDArray,
 ) -> None:
-    """Add the Gram matrix to `out`; X.T @ X of one array costs half."""
+    """Add the Gram matrix to `out`; X.T @ X of a single array costs half."""
     if chosen is None and weights is None and block.dtype == np.float64:
         out += block.T @ block
         return

@@ -1,19 +1,19 @@
-r"""Scalar losses on all rows of a kernel matrix, by products with it.
+r"""Scalar losses on all rows of a kernel matrix, using only products with it.
 
 .. math:: \min_{c, b} \frac1n \sum_i s_i\, \ell\bigl((K c)_i + b, y_i\bigr)
           + \frac{\alpha}{2} c^\top K c
 
-for losses with kinks as for smooth ones, in the time of some tens of products. K need
-not be stored, and no inverse of it is in the certificate.
+for losses with and without kinks, in the time of some tens of products. K need not be
+stored, and the certificate needs no inverse of it.
 
-Solutions for several penalties, by searches that share products with the matrix.
+Searches for several penalties or targets share products with the matrix.
 
-Columns of targets are searches of their own, with their own smoothing and certificates,
-whose products are taken together. As one problem with the matrix kernel k(x, x') I they
-would take 1.2 to 7 times as long (six columns of 2500 rows, hinge, squared hinge and
-logistic, alpha 1e-4 and 1e-6).
+Columns of targets are separate searches, with their own smoothing and certificates,
+whose products are computed together. As a single problem with the matrix kernel k(x,
+x') I they would take 1.2 to 7 times as long (six columns of 2500 rows, hinge, squared
+hinge and logistic, alpha 1e-4 and 1e-6).
 
-Several quantile levels at once on all rows of a kernel matrix, by products with it.
+Also joint quantile regression on all rows of a kernel matrix,
 
 .. math:: f_j = \sum_i (C M)_{ij}\, k(\cdot, x_i), \qquad
           \min_{C, b} \frac1n \sum_{ij} s_i\, \ell_{\tau_j}(y_i - f_j(x_i) - b_j)
@@ -60,7 +60,7 @@ _SEEDS = 2**63
 
 
 class DualOptions(TypedDict, total=False):
-    """Keyword arguments of the solvers here: those of `DualPath`."""
+    """Keyword arguments of the solvers in this module: those of `DualPath`."""
 
     sample_weight: ArrayLike | None
     fit_intercept: bool
@@ -82,9 +82,9 @@ class DualPath:
     alphas : iterable of float
         Penalties.
     shape : tuple of int
-        Of the coefficients of a solution, (n,) or (n, d).
+        Shape of the coefficients of a solution, (n,) or (n, d).
     rank : int
-        Of the factor of K.
+        Rank of the factor of K.
     sample_weight, fit_intercept, tol, state, callback, random_state
         As in `nbsketch.solvers.solve_dual`.
     max_iter, max_seconds
@@ -118,7 +118,7 @@ class DualPath:
         self.tol = check_positive("tol", tol)
         self.max_iter = check_integer("max_iter", max_iter)
         self.max_seconds = check_real("max_seconds", max_seconds, low=0)
-        # What is drawn later must not depend on whether there is a factor.
+        # Later random numbers must not depend on whether there is a factor.
         self.seed = np.random.default_rng(random_state).integers(_SEEDS)
         if state is not None:
             checks.state(state, shape, shape[1:], shape)
@@ -137,7 +137,7 @@ class DualPath:
         precondition: Callable[[], cholesky.LowRankPreconditioner],
         mixing: NDArray | None = None,
     ) -> Iterator[Solution]:
-        """Yield the solution of all problems for each penalty, from that before.
+        """Yield the solution of all problems for each penalty, warm-started.
 
         Parameters
         ----------
@@ -148,7 +148,7 @@ class DualPath:
         precondition : callable
             Returns a preconditioner of `matrix` that a search may change.
         mixing : ndarray of shape (d, d), optional
-            Output matrix by which coefficients are multiplied at the end.
+            Output matrix that multiplies the coefficients at the end.
         """
         for alpha in self.alphas:
             self._began = perf_counter()
@@ -207,7 +207,7 @@ class DualPath:
 
 
 def _start(problem: DualProblem, state: State | None, j: int) -> Start:
-    """Return where the search for problem j starts: at a state, or at constants."""
+    """Return the start of the search for problem j: a state, or constants."""
     if state is None:
         return _cold_start(problem)
     d = problem.outputs
@@ -251,9 +251,9 @@ def solve_dual(
     .. math:: \frac1n \sum_i s_i \bigl(\psi(r_i) + \psi^*(a_i) - a_i r_i\bigr),
               \qquad \sum_i s_i a_i = 0 .
 
-    Semismooth Newton steps on the loss smoothed by sigma, which falls from a value at
-    which nearly all rows lie between kinks. The linear system of a step is that of the
-    rows between kinks: a Cholesky factorization up to 1500 of them, else conjugate
+    Semismooth Newton steps on the loss smoothed by sigma, which decreases from a value
+    at which nearly all rows are between kinks. The linear system of a step involves the
+    rows between kinks: a Cholesky factorization of up to 1500 rows, else conjugate
     gradients with a low-rank preconditioner of K.
 
     Parameters
@@ -261,38 +261,38 @@ def solve_dual(
     K : SymmetricGram or ndarray of shape (n, n)
         Kernel matrix.
     y : array_like of shape (n,) or (n, d)
-        Targets; -1 and +1 for a classification loss. Columns are problems of their own
-        that share the products with K.
+        Targets; -1 and +1 for a classification loss. Columns are separate problems that
+        share the products with K.
     loss : Loss or str
         A loss with `elq`, or the logistic loss; see `nbsketch.losses`.
     alpha : float
-        Penalty. Positive.
+        Penalty (> 0).
     sample_weight : array_like of shape (n,), optional
-        The weights s, at least 0. They are used as they are: scale them to mean one.
+        The weights s, at least 0. They are used unchanged: scale them to mean one.
     fit_intercept : bool, default=True
         Whether to fit b, which is not penalized.
     tol : float, default=1e-4
         Stop when the certified gap of each column is at most this share of its
-        objective, in which losses above 20 times their median are cut down.
+        objective, in which losses above 20 times their median are truncated.
     max_iter : int, default=200
-        Largest number of Newton steps.
+        Maximum number of Newton steps.
     max_seconds : float, default=inf
-        Largest time; checked between steps.
+        Time limit; checked between steps.
     state : State, optional
-        Of a solution nearby, such as that for another `alpha`, to start from.
+        Warm start: the state of a similar solution, such as for another `alpha`.
     callback : callable, optional
         Called as ``callback(iteration, objective, gap, seconds)`` after each step of
-        each column, with sums over the best certificates so far; true to stop.
+        each column, with sums over the best certificates so far; return true to stop.
     random_state : int, Generator or None
-        For the pivots of the preconditioner.
+        Random numbers of the pivots of the preconditioner.
 
     Returns
     -------
     Solution
         ``coef`` (n,) or (n, d) are the coefficients c, ``dual`` is a, ``n_iter`` the
-        largest number of Newton steps of a column. ``gap`` includes an estimate of the
+        maximum number of Newton steps of a column. ``gap`` includes an estimate of the
         rounding of kernel values. ``converged`` is False if a limit, or the precision
-        of the kernel values, ended the search before `tol`.
+        of the kernel values, stopped the search before `tol`.
 
     Raises
     ------
@@ -312,7 +312,7 @@ def solve_dual(
     >>> X = np.linspace(0, 6, 300)[:, None]
     >>> K = SymmetricGram(GaussianKernel(1.0), X, dtype=np.float64)
     >>> solution = solve_dual(K, np.sin(X[:, 0]), "pinball", 1e-3, random_state=0)
-    >>> solution.converged, bool(solution.relative_gap <= 1e-4)
+    >>> solution.converged, solution.relative_gap < 1e-4
     (True, True)
     """
     return next(dual_path(K, y, loss, [alpha], **options))
@@ -325,7 +325,7 @@ def dual_path(
     alphas: Iterable[float],
     **options: Unpack[DualOptions],
 ) -> Iterator[Solution]:
-    """Yield the solution for each penalty, each started from the one before.
+    """Yield the solution for each penalty, warm-started from the previous one.
 
     Parameters
     ----------
@@ -376,11 +376,10 @@ def solve_joint_dual(
 ) -> Solution:
     r"""Fit several conditional quantiles over all kernel functions, certified.
 
-    The problem is that of `solve_joint_pinball` on features Z with
-    :math:`Z Z^\top = K`. It is solved as one of n d entries with the kernel matrix
-    :math:`M \otimes K`, as `solve_dual` solves scalar ones: with a dual point A,
-    :math:`C = s \circ A / (n \alpha)`, the gap needs no inverse, and a product serves
-    all levels.
+    The problem is that of `solve_joint_pinball` on features Z with :math:`Z Z^\top =
+    K`. It has n d entries with the kernel matrix :math:`M \otimes K` and is solved like
+    the scalar problems of `solve_dual`: with a dual point A and :math:`C = s \circ A /
+    (n \alpha)`, the gap needs no inverse, and one product is used for all levels.
 
     Parameters
     ----------
@@ -393,21 +392,21 @@ def solve_joint_dual(
     T : array_like of shape (d', d)
         Factor of the output matrix, M = T^T T; see `nbsketch.outputs.Output.factor`.
     alpha : float
-        Penalty. Positive.
+        Penalty (> 0).
     sample_weight : array_like of shape (n,), optional
-        The weights s, at least 0. They are used as they are: scale them to mean one.
+        The weights s, at least 0. They are used unchanged: scale them to mean one.
     fit_intercept : bool, default=True
         Whether to fit b, which is not penalized.
     tol, max_iter, max_seconds, callback, random_state
         As in `solve_dual`.
     state : State, optional
-        Of a solution nearby, such as that for another `alpha`, to start from.
+        Warm start: the state of a similar solution, such as for another `alpha`.
 
     Returns
     -------
     Solution
         ``coef`` (n, d) is C M, the coefficients of the predictions K C M + b;
-        ``intercept`` (d,), ``dual`` (n, d) is A. ``gap`` includes an estimate of the
+        ``intercept`` (d,); ``dual`` (n, d) is A. ``gap`` includes an estimate of the
         rounding of kernel values.
 
     References
@@ -423,11 +422,11 @@ def solve_joint_dual(
     >>> x = np.linspace(0, 6, 200)
     >>> y = np.sin(x) + np.tile([-1.0, -0.5, 0.5, 1.0], 50)
     >>> K = GaussianKernel(1.0)(x[:, None])
-    >>> found = solve_joint_dual(K, y, [0.25, 0.75], np.eye(2), 1e-3)
-    >>> found.converged, found.coef.shape
+    >>> solution = solve_joint_dual(K, y, [0.25, 0.75], np.eye(2), 1e-3)
+    >>> solution.converged, solution.coef.shape
     (True, (200, 2))
-    >>> bool(np.all(K @ found.coef @ [-1.0, 1.0] + np.diff(found.intercept) > 0))
-    True
+    >>> (K[:1] @ solution.coef + solution.intercept).round(1).tolist()
+    [[-1.0, 0.5]]
     """
     return next(joint_dual_path(K, y, quantiles, T, [alpha], **options))
 
@@ -440,7 +439,7 @@ def joint_dual_path(
     alphas: Iterable[float],
     **options: Unpack[DualOptions],
 ) -> Iterator[Solution]:
-    """Yield the solution for each penalty, each started from the one before.
+    """Yield the solution for each penalty, warm-started from the previous one.
 
     Parameters
     ----------

@@ -2,16 +2,16 @@ r"""Kernel ridge regression without a sketch, by Cholesky decomposition.
 
 .. math:: (K + n \alpha W^{-1}) a = y - b, \qquad f = \sum_j a_j k(\cdot, x_j)
 
-with weights W of mean one; an intercept b is free when :math:`\sum_j a_j = 0`.
+with weights W of mean one; with an intercept b, :math:`\sum_j a_j = 0`.
 
-Leave-one-out residuals of exact kernel ridge regression, from one solution.
+Also leave-one-out residuals of exact kernel ridge regression, from one solution.
 
 With :math:`A = K + n \alpha W^{-1}`, dual coefficients :math:`a = G y` and
 
 .. math:: G = A^{-1} - \frac{u u^\top}{1^\top u}, \quad u = A^{-1} 1
           \qquad (G = A^{-1} \text{ without an intercept}),
 
-the residual of a row that is left out is :math:`e_i = a_i / G_{ii}`.
+the leave-one-out residuals are :math:`e_i = a_i / G_{ii}`.
 """
 
 from typing import NamedTuple
@@ -50,15 +50,15 @@ def solve_exact(
     Y : ndarray of shape (n, d)
         Targets.
     alpha : float
-        Positive penalty.
+        Penalty (> 0).
     output : ndarray of shape (d, d), optional
         Positive semi-definite output matrix M. Default: the identity. Each distinct
         positive eigenvalue costs one Cholesky decomposition.
     sample_weight : ndarray of shape (n,), optional
-        Nonnegative weights of mean one. Default: all one. Rows of weight zero get no
+        Nonnegative weights of mean one. Default: all one. Rows of weight zero have no
         coefficient.
     fit_intercept : bool, default=True
-        Whether to fit b; else it is zero.
+        Whether to fit b; otherwise it is zero.
 
     Raises
     ------
@@ -94,7 +94,7 @@ def solve_shifted(
 ) -> NDArray:
     """Return (K + shift W^{-1})^{-1} sides; both are overwritten, all weights > 0.
 
-    The lower triangle of `system`, K, is used.
+    Only the lower triangle of `system`, K, is read.
     """
     system[np.diag_indices_from(system)] += shift / weights
     try:
@@ -110,7 +110,7 @@ def solve_shifted(
 
 
 def centered(solved: NDArray, ones: NDArray, fit_intercept: bool) -> NDArray:
-    """Return dual coefficients from solutions for targets and for 1."""
+    """Return dual coefficients from solutions for the targets and for 1."""
     b = solved.sum(axis=0) / ones.sum() * fit_intercept
     return solved - np.outer(ones, b)
 
@@ -121,8 +121,8 @@ class LeftOut(NamedTuple):
     Attributes
     ----------
     residuals : ndarray of shape (n,) or (n, d)
-        Target minus the prediction of the model that is fitted without the row. NaN for
-        rows of weight zero.
+        Target minus the prediction of the model fitted without the row. NaN for rows of
+        weight zero.
     mean_square : float
         Weighted mean of squared residuals, summed over the outputs.
     """
@@ -139,10 +139,10 @@ def leave_one_out_residuals(
     sample_weight: ArrayLike | None = None,
     fit_intercept: bool = True,
 ) -> LeftOut:
-    r"""Return what kernel ridge regression predicts of each row without that row.
+    r"""Return the leave-one-out residuals of kernel ridge regression.
 
-    The penalty stays :math:`n \alpha` for the n rows of the whole fit. Residuals are
-    exact, by the inverse of the matrix: of n^2 numbers in n^3 operations.
+    The penalty stays :math:`n \alpha` for the n rows of the full fit. Residuals are
+    exact and use the inverse of the matrix: n^2 numbers and n^3 operations.
 
     Parameters
     ----------
@@ -151,9 +151,9 @@ def leave_one_out_residuals(
     Y : array_like of shape (n,) or (n, d)
         Targets.
     alpha : float
-        Penalty. Positive.
+        Penalty (> 0).
     sample_weight : array_like of shape (n,), optional
-        Non-negative weights of mean one.
+        Nonnegative weights of mean one.
     fit_intercept : bool, default=True
         Whether the models have an intercept.
 
@@ -168,8 +168,8 @@ def leave_one_out_residuals(
     >>> from nbsketch.solvers import leave_one_out_residuals
     >>> X = np.linspace(0, 6, 200)[:, None]
     >>> y = np.sin(X[:, 0]) + 0.1 * np.random.default_rng(0).normal(size=200)
-    >>> found = leave_one_out_residuals(GaussianKernel(1.0)(X), y, 1e-4)
-    >>> found.residuals.shape, round(found.mean_square**0.5, 1)
+    >>> left_out = leave_one_out_residuals(GaussianKernel(1.0)(X), y, 1e-4)
+    >>> left_out.residuals.shape, round(left_out.mean_square**0.5, 1)
     ((200,), 0.1)
     """
     operator = as_operator(K)

@@ -1,14 +1,13 @@
-r"""Spectral filters: how a regularized algorithm inverts the covariance of features.
+r"""Spectral filters: regularized inverses of the covariance of features.
 
 With the covariance :math:`Z^T Z / n = V \operatorname{diag}(u) V^T`, a filter
 :math:`G_a` gives the solution
 
 .. math:: w = V\, G_a(u)\, V^T Z^T y / n .
 
-For :math:`a \to 0` it tends to 1 / u, and it stays of the order 1 / a. Its
-*qualification* is the largest q with
-:math:`|1 - u\, G_a(u)|\, u^q \le c\, a^q`: it *saturates*, that is, targets smoother
-than q are not learned any faster.
+For :math:`a \to 0` it tends to 1 / u, and it is bounded by a multiple of 1 / a. Its
+*qualification* is the largest q with :math:`|1 - u\, G_a(u)|\, u^q \le c\, a^q`. The
+filter *saturates*: targets smoother than q are not learned faster.
 
 Lin and Cevher, "Convergences of Regularized Algorithms and Stochastic Gradient Methods
 with Random Projections", JMLR 2020, section 2.
@@ -24,11 +23,11 @@ from numpy.typing import ArrayLike, NDArray
 
 from nbsketch._report import fields
 
-# The path of parameters: this many, this far below and above the largest eigenvalue.
+# Length of the path of parameters, and its ends relative to the largest eigenvalue.
 _COUNT = 53
 _LOWEST = -12
 _HIGHEST = 1
-# What rounding may add to a product of a step and an eigenvalue.
+# Allowance for rounding of a product of a step and an eigenvalue.
 _ROUNDING = 1e-9
 
 
@@ -45,7 +44,7 @@ class Filter(fields.Checked, ABC):
         """Return G_a(u) for eigenvalues u >= 0 and parameters a > 0, broadcast."""
 
     def resolve(self, top: float) -> Self:
-        """Return the filter with parameters that depend on the largest eigenvalue."""
+        """Return the filter with defaults set from the largest eigenvalue."""
         return self
 
     def alphas(self, top: float, count: int = _COUNT) -> NDArray:
@@ -53,7 +52,7 @@ class Filter(fields.Checked, ABC):
         return top * np.logspace(_HIGHEST, _LOWEST, count)
 
     def n_iter(self, a: float) -> int:
-        """Return the number of iterations to which the parameter corresponds."""
+        """Return the number of iterations that corresponds to the parameter."""
         return 1
 
 
@@ -117,7 +116,7 @@ class IteratedRidgeFilter(Filter):
 class CutoffFilter(Filter):
     """Spectral cutoff: G_a(u) = 1 / u if u > a, else 0. Any qualification.
 
-    Least squares on the principal components of the features whose variance is above a.
+    Least squares on the principal components of the features with variance above a.
 
     Examples
     --------
@@ -138,15 +137,15 @@ class CutoffFilter(Filter):
 class LandweberFilter(Filter):
     r"""Gradient descent: :math:`G_a(u) = (1 - (1 - \eta u)^T) / u`, T = 1 / (eta a).
 
-    T steps of size eta on the mean squared error (halved), from zero. Any
-    qualification; T is rounded to an integer, at least 1, and may be huge: the value is
-    in closed form.
+    T steps of size eta on half the mean squared error, starting from zero. Any
+    qualification; T is rounded to an integer (at least 1) and may be very large,
+    because the filter is evaluated in closed form.
 
     Parameters
     ----------
     step : float or None, default=None
-        Step size eta, at most 1 over the largest eigenvalue of the covariance. None:
-        that bound.
+        Step size eta, at most 1 / (largest eigenvalue of the covariance). None: this
+        bound.
 
     Examples
     --------
@@ -162,7 +161,7 @@ class LandweberFilter(Filter):
     qualification = math.inf
 
     def resolve(self, top: float) -> Self:
-        """Return the filter with its step set, if it was not: see `Filter.resolve`."""
+        """Return the filter with its step set: see `Filter.resolve`."""
         if self.step is None:
             return replace(self, step=1 / top)
         if self.step * top > 1 + _ROUNDING:
@@ -177,12 +176,12 @@ class LandweberFilter(Filter):
         u, a = np.broadcast_arrays(np.asarray(u, dtype=float), a)
         eta = self._step()
         steps = self._steps(a)
-        with np.errstate(divide="ignore"):  # log(0) where one step is enough
+        with np.errstate(divide="ignore"):  # log(0) if one step is enough
             decay = steps * np.log1p(-np.minimum(eta * u, 1.0))
         return _over(-np.expm1(decay), u, limit=eta * steps)
 
     def alphas(self, top: float, count: int = _COUNT) -> NDArray:
-        """Return a path from one step on: see `Filter.alphas`."""
+        """Return a path that starts at one step: see `Filter.alphas`."""
         return self.alpha(np.unique(np.rint(np.logspace(0, -_LOWEST, count))))
 
     def alpha(self, n_steps: Any) -> Any:
@@ -199,14 +198,14 @@ class LandweberFilter(Filter):
     def _step(self) -> float:
         if self.step is None:
             raise ValueError(
-                "`step` must be a number before the filter has values, got None: "
+                "`step` must be a number before the filter can be evaluated, got None: "
                 "filter.resolve(largest_eigenvalue) sets it"
             )
         return self.step
 
 
 def _over(numerator: NDArray, u: NDArray, limit: ArrayLike) -> NDArray:
-    """Return numerator / u, and its limit at u = 0."""
+    """Return numerator / u, or its limit at u = 0."""
     positive = u > 0
     return np.where(positive, numerator / np.where(positive, u, 1.0), limit)
 
@@ -220,7 +219,7 @@ _BY_NAME: dict[str, type[Filter]] = {
 
 
 def as_filter(filter: Any, **parameters: Any) -> Filter:
-    """Return a filter from an object, or a name and its parameters that are not None.
+    """Return a filter from an object, or from a name and parameters that are not None.
 
     Parameters
     ----------

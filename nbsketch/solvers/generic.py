@@ -1,17 +1,17 @@
-r"""Certified solver of a scalar loss that is given by code.
+r"""Certified solver for scalar losses defined by code.
 
-The conjugate of such a loss is unknown, but not at a subgradient: if a is one at u,
-then :math:`\psi^*(a) = a u - \psi(u)`, and its Fenchel-Young term at another residual r
-is the Bregman divergence
+The conjugate of such a loss is unknown, except at subgradients: if a is a subgradient
+at u, then :math:`\psi^*(a) = a u - \psi(u)`, and its Fenchel-Young term at another
+residual r is the Bregman divergence
 
 .. math:: \psi(r) + \psi^*(a) - a r = \psi(r) - \psi(u) - a (r - u) \ge 0.
 
-A free intercept requires a dual point with ``sum_i s_i a_i = 0``. It is a convex
-combination of two points with sums of opposite signs; the conjugate is convex, so the
-same combination of their divergences bounds the term from above.
+An intercept requires a dual point with ``sum_i s_i a_i = 0``. It is a convex
+combination of two points whose sums have opposite signs; the conjugate is convex, so
+the same combination of their divergences is an upper bound of the term.
 
 The search is whitened L-BFGS. With ``Z^T S Z / n + alpha I = L L^T``, centered if there
-is an intercept, the variable is ``L^T w``: the Hessian of a loss of curvature one is
+is an intercept, the variable is ``L^T w``: for a loss of curvature one, the Hessian is
 then the identity.
 """
 
@@ -45,8 +45,8 @@ from nbsketch.solvers.solution import Solution, State
 # Trial shifts to find sums of opposite signs, and to bring these together.
 _EXPANSIONS = 100
 _REFINEMENTS = 100
-_ROUNDING = 2.0**-50  # of losses and targets, charged to the gap
-_ALLOWED = 0.1  # share of the target that balancing the dual point may cost
+_ROUNDING = 2.0**-50  # of losses and targets, added to the gap
+_ALLOWED = 0.1  # share of the tolerance that balancing the dual point may cost
 _MEMORY = 20  # pairs of L-BFGS
 _RESTARTS = 10
 
@@ -54,7 +54,7 @@ _RESTARTS = 10
 class Pair(NamedTuple):
     """Residuals u and subgradients a of the loss there, for a shift of the residuals.
 
-    `total` is the weighted sum of a; it falls as the shift grows.
+    `total` is the weighted sum of a; it decreases with the shift.
     """
 
     shift: float
@@ -67,8 +67,8 @@ class Pair(NamedTuple):
 class GenericProblem(CertifiedProblem):
     """Minimize ``sum_i s_i psi_i(y_i - z_i w - b) / n + (alpha / 2) |w|^2``.
 
-    psi_i is the loss of the residual or, for a classification loss, that of the margin
-    ``y f = 1 - y r``.
+    psi_i is the loss of the residual or, for a classification loss, of the margin ``y f
+    = 1 - y r``.
     """
 
     y: NDArray
@@ -112,22 +112,23 @@ class GenericProblem(CertifiedProblem):
     def balanced_pairs(
         self, res: NDArray, start: float, allowed: float
     ) -> tuple[Pair, ...]:
-        """Return pairs with a total of at least and of at most 0, close together.
+        """Return two pairs with totals >= 0 and <= 0, close together.
 
         Parameters
         ----------
         res : ndarray
             Residuals without an intercept.
         start : float
-            First shift of them; their size there sets the first distance from it.
+            First shift of the residuals; their size there sets the first distance from
+            it.
         allowed : float
-            What the certificate may lose: an upper bound on the divergences.
+            Maximum loss of the certificate: an upper bound on the divergences.
 
         Returns
         -------
         tuple of Pair
-            One alone without an intercept, or if there are no such pairs: the intercept
-            may have no optimum.
+            A single pair without an intercept, or if there are no such pairs: the
+            intercept may have no optimum.
         """
         high = low = self.pair(start, res)
         if not self.fit_intercept:
@@ -162,7 +163,7 @@ class GenericProblem(CertifiedProblem):
     ) -> Certificate:
         """Return the certificate of (w, b) and the balanced combination of `pairs`.
 
-        The gap is infinite if an intercept needs two of them, and there is one.
+        The gap is infinite if an intercept needs two pairs and there is only one.
         """
         losses = self.values(res)
         young = 0.0
@@ -182,7 +183,7 @@ class GenericProblem(CertifiedProblem):
 
 
 def _shares(pairs: tuple[Pair, ...]) -> tuple[float, ...]:
-    """Return the shares with which the totals of two pairs cancel."""
+    """Return the shares for which the totals of two pairs cancel."""
     if len(pairs) == 1:
         return (1.0,)
     high, low = pairs
@@ -194,9 +195,9 @@ def _shares(pairs: tuple[Pair, ...]) -> tuple[float, ...]:
 def check_slopes(u: NDArray, problem: GenericProblem) -> None:
     """Raise an error if some slope is not a subgradient of the loss at u_i.
 
-    It is compared with the other residuals: ``psi(v) >= psi(u) + a (v - u)``. That the
-    loss is convex, and that its derivative belongs to its value, is what a certificate
-    rests on.
+    It is compared with the other residuals: ``psi(v) >= psi(u) + a (v - u)``. The
+    certificate assumes that the loss is convex and that its derivative matches its
+    value.
     """
     values = problem.values(u)
     a = problem.slopes(u)
@@ -211,17 +212,17 @@ def check_slopes(u: NDArray, problem: GenericProblem) -> None:
         size = np.abs(values) + np.abs(loss) + np.abs(a * (v - u))
         if not (below <= 1e-6 * size + 1e-12)[same].all():
             raise ValueError(
-                "`loss` must be convex with a `derivative` that belongs to its `value`,"
-                f" got {problem.loss!r}, whose subgradient inequality fails"
+                "`loss` must be convex with a `derivative` that matches its `value`, "
+                f"got {problem.loss!r}, whose subgradient inequality fails"
             )
 
 
 class _Done(Exception):
-    """The solution is certified."""
+    """Raised when the solution is certified."""
 
 
 class WhitenedDescent(Search[GenericProblem]):
-    """L-BFGS on whitened features, until a certificate is good enough.
+    """L-BFGS on whitened features until the certificate is good enough.
 
     Attributes
     ----------
@@ -299,7 +300,7 @@ class WhitenedDescent(Search[GenericProblem]):
         return value, np.append(gradient, tilt) if p.fit_intercept else gradient
 
     def _check(self, x: NDArray) -> None:
-        """Certify the new iterate if it seems to be good enough."""
+        """Certify the new iterate if its estimated gap is small enough."""
         self.steps += 1
         if self.report is not None or self.last[2] <= min(self.target, self.awaited):
             self._improve()
@@ -316,7 +317,7 @@ class WhitenedDescent(Search[GenericProblem]):
             raise _Done
 
     def _certify(self, w: NDArray, b: float, allowed: float) -> Certificate:
-        """Certify w with the best intercept, found by a search in one dimension."""
+        """Certify w with the best intercept, found by a one-dimensional search."""
         p = self.problem
         res = self.problem.residual(w, 0.0)
         pairs = p.balanced_pairs(res, b, allowed)
@@ -337,13 +338,12 @@ def solve_generic(
     state: State | None = None,
     callback: Callback | None = None,
 ) -> Solution:
-    r"""Minimize a loss that is given by its derivative, by L-BFGS.
+    r"""Minimize a loss defined by its derivative, by L-BFGS.
 
     .. math:: \min_{w, b} \frac1n \sum_{i=1}^n s_i\, \ell(z_i^\top w + b, y_i)
               + \frac{\alpha}{2} \|w\|^2
 
-    `solve_scalar` calls this function for losses without `elq`; with these numbers it
-    is faster by itself.
+    `solve_scalar` calls this function for losses without `elq`, and is faster with it.
 
     Parameters
     ----------
@@ -354,41 +354,41 @@ def solve_generic(
     loss : Loss or str
         A convex loss; see `nbsketch.losses.Loss` for what to implement.
     alpha : float
-        Penalty. Positive.
+        Penalty (> 0).
     sample_weight : array_like of shape (n,), optional
-        The weights s, at least 0. They are used as they are: scale them to mean one.
+        The weights s, at least 0. They are used unchanged: scale them to mean one.
     fit_intercept : bool, default=True
         Whether to fit b, which is not penalized.
     tol : float, default=1e-6
         Stop when the certified gap is at most this share of the objective, in which
-        losses above 20 times their median are cut down.
+        losses above 20 times their median are truncated.
     max_iter : int, default=1000
-        Largest number of iterations.
+        Maximum number of iterations.
     state : State, optional
-        Solution of a similar problem, to start from.
+        Warm start: the state of a similar problem.
     callback : callable, optional
         Called as ``callback(iteration, objective, gap, seconds)`` at each certificate;
-        if it returns true, the search ends with the best solution so far.
+        if it returns true, the search stops with the best solution so far.
 
     Returns
     -------
     Solution
         `converged` is False if the gap is above `tol` after `max_iter` iterations, or
-        if rounding ended the search before. The gap is infinite if the optimal
+        if rounding stopped the search before. The gap is infinite if the optimal
         intercept is not finite.
 
     Raises
     ------
     TypeError
-        If the loss gives neither `elq`, nor `value` and `derivative`.
+        If the loss defines neither `elq`, nor `value` and `derivative`.
     ValueError
-        If the derivative does not belong to the value, or the loss is not convex, as
-        far as the residuals show it.
+        If, at the residuals checked, the derivative does not match the value or the
+        loss is not convex.
 
     Notes
     -----
-    The gap is a bound for every convex loss: its conjugate is evaluated at subgradients
-    only, where it is known.
+    The gap is valid for every convex loss: its conjugate is evaluated only at
+    subgradients, where it is known.
 
     References
     ----------

@@ -1,15 +1,15 @@
-r"""Sums of piecewise linear losses with hard sides, by an interior-point method.
+r"""Sums of piecewise linear losses with hard constraints, by interior points.
 
 .. math:: \min_{W, b} \sum_{ij} \psi_{ij}\bigl(y_i - c_i b_j - (Z W T)_{ij}\bigr)
           + \frac{\alpha}{2} \|W\|^2, \qquad
           \psi_{ij}(r) = \max_{l_{ij} \le a \le h_{ij}} a r
 
 A pinball loss has the bounds :math:`\tau - 1` and :math:`\tau` of its dual point a. The
-bounds 0 and infinity make a constraint, :math:`r \le 0`.
+bounds 0 and infinity define a constraint, :math:`r \le 0`.
 
-The constraints are on slopes, which no intercept moves: a point of the Newton search of
-`nbsketch.solvers.newton`, whose gaps of levels an intercept opens, could not be made
-feasible here, and its certificate needs that.
+The constraints are on slopes, which an intercept cannot change. The Newton search of
+`nbsketch.solvers.newton` makes points feasible by shifting intercepts, which its
+certificate needs, so it does not apply here.
 """
 
 from typing import NamedTuple, Self
@@ -19,13 +19,13 @@ from numpy.typing import NDArray
 
 from nbsketch.solvers._linear.cholesky import raised_cholesky, solve_positive_upper
 
-# Steps at most: 12 to 25 are enough.
+# Maximum number of steps: 12 to 25 are enough.
 _STEPS = 50
-# Share of the way to the boundary.
+# Share of the distance to the boundary.
 _SHARE = 0.99
-# Numbers of which the inverse is taken are at least this.
+# Lower bound of numbers that are inverted.
 _LEAST = 1e-200
-# Share of the trace that is added to the diagonal of a Hessian without a factor.
+# Share of the trace added to the diagonal of an indefinite Hessian.
 _JITTER = 1e-16
 
 
@@ -40,7 +40,7 @@ class PiecewiseProblem(NamedTuple):
     alpha: float
 
     def constrained(self, D: NDArray) -> Self:
-        """Return the problem with rows D (k, r + 1) that must be nonnegative."""
+        """Return the problem with rows D (k, r + 1) constrained to be nonnegative."""
         nothing = np.zeros((len(D), self.low.shape[1]))
         return self._replace(
             E=np.vstack([self.E, D]),
@@ -55,7 +55,7 @@ class PiecewiseProblem(NamedTuple):
 
     @property
     def finite_high(self) -> NDArray:
-        """Upper bounds, 0 where there is none."""
+        """Upper bounds, 0 for infinite ones."""
         return np.where(np.isinf(self.high), 0.0, self.high)
 
     def slope(self, a: NDArray) -> tuple[NDArray, NDArray]:
@@ -73,7 +73,7 @@ class PiecewiseProblem(NamedTuple):
             at = size * d + j
             H[:-m, :-m] += np.kron(np.outer(t, t), part[1:, 1:])
             H[:-m, at] = H[at, :-m] = np.kron(t, part[1:, 0])
-            H[at, at] = part[0, 0] or 1.0  # no intercept: its row is zero
+            H[at, at] = part[0, 0] or 1.0  # without intercept, its row is zero
         H[np.arange(size * d), np.arange(size * d)] += self.alpha
         return raised_cholesky(H, 0.0, _JITTER * float(np.trace(H)))[0]
 
@@ -89,7 +89,7 @@ class InteriorPoint(NamedTuple):
 
     @classmethod
     def first(cls, p: PiecewiseProblem) -> Self:
-        """Return W = 0, the median, and dual points amid their bounds."""
+        """Return W = 0, the median, and dual points in the middle of their bounds."""
         b = np.full(p.T.shape[1], float(np.median(p.y)))
         residual = p.y[:, None] - p.E[:, :1] * b
         unit = np.abs(residual).mean() or 1.0
@@ -111,7 +111,7 @@ class InteriorPoint(NamedTuple):
         return float(total) / (np.isfinite(p.high).sum() + p.low.size)
 
     def room(self, p: PiecewiseProblem, move: Self) -> float:
-        """Return the largest step, at most 1, that leaves all signs."""
+        """Return the largest step, at most 1, that preserves all signs."""
         pairs = (
             (self.over, move.over), (self.under, move.under),
             (p.high - self.a, -move.a), (self.a - p.low, move.a),
@@ -125,7 +125,7 @@ class System(NamedTuple):
 
     p: PiecewiseProblem
     point: InteriorPoint
-    above: NDArray  # over 1: the way of the dual points to their upper bounds
+    above: NDArray  # over 1: the distance of the dual points to their upper bounds
     below: NDArray
     curvature: NDArray
     factor: NDArray
@@ -167,7 +167,7 @@ class System(NamedTuple):
 
 
 class Found(NamedTuple):
-    """A solution, its objective, and a bound of its distance from the minimum."""
+    """A solution, its objective, and a bound on the distance from the minimum."""
 
     W: NDArray
     b: NDArray
@@ -186,7 +186,7 @@ def solve_piecewise(p: PiecewiseProblem, tol: float) -> Found:
     for _ in range(_STEPS):
         if solution.gap <= tol * solution.objective:
             break
-        with np.errstate(over="ignore", invalid="ignore"):  # at the end of rounding
+        with np.errstate(over="ignore", invalid="ignore"):  # at the limit of rounding
             point = System.at(p, point).next()
         if not all(np.isfinite(part).all() for part in point):
             break
@@ -200,7 +200,7 @@ def _inverse(values: NDArray) -> NDArray:
 
 
 def _certified(p: PiecewiseProblem, point: InteriorPoint) -> Found:
-    """Return the solution of a point, and its gap; a broken constraint adds to it."""
+    """Return the solution of a point, and its gap including violated constraints."""
     residual = p.y[:, None] - p.fitted(point.W, point.b)
     losses = np.maximum(p.finite_high * residual, p.low * residual)
     slope, imbalance = p.slope(point.a)

@@ -1,16 +1,16 @@
 r"""Errors of linear smoothers: leave-one-out, blocks, folds, GCV, held-out rows.
 
-What a spectral filter fits is linear in the targets, :math:`\hat Y = H Y`, with
-:math:`H = Q \operatorname{diag}(u\, G_a(u))\, Q^T` on centered data, for every
-parameter of a path at once.
+Fits of a spectral filter are linear in the targets, :math:`\hat Y = H Y`, with :math:`H
+= Q \operatorname{diag}(u\, G_a(u))\, Q^T` on centered data, for every parameter of a
+path at once.
 
-The moments of the rows that are left out of a fold are subtracted from those of all
-rows, so that a fold costs an eigendecomposition and the products with its own rows. The
-penalty stays :math:`n \alpha` for the n rows of the whole fit, as in leave-one-out.
+The moments of the left-out rows of a fold are subtracted from those of all rows, so
+that a fold costs an eigendecomposition and the products with its own rows. The penalty
+stays :math:`n \alpha` for the n rows of the full fit, as in leave-one-out.
 
-Where neighboring rows nearly repeat each other, leaving contiguous blocks of rows out
-gives far larger errors than leaving out random blocks of the same rows. For independent
-rows both errors have the same law, whatever the targets, the noise and the model.
+If neighboring rows are nearly repeated, leaving out contiguous blocks gives far larger
+errors than leaving out random blocks of the same rows. For independent rows both errors
+have the same distribution, for any targets, noise and model.
 """
 
 from collections.abc import Iterator, Sequence
@@ -25,27 +25,28 @@ from nbsketch.solvers.design import ArrayDesign, Design
 from nbsketch.solvers.filters import Filter
 from nbsketch.solvers.spectrum import Spectrum, block_moments, chunks
 
-# Columns of predictions for several parameters that are computed at a time.
+# Columns of predictions for several parameters computed at a time.
 _COLUMNS = 64
-# Residuals are not divided by less than this: one minus a leverage is rounded.
+# Minimum divisor of residuals: one minus a leverage is rounded.
 _LEAST_FREEDOM = 1e-14
 # Pivots of a Cholesky factor above which a system is solved without eigenvalues.
 _REGULAR = 1e-3
 # Rounding error of a mean squared residual, relative to that of the targets.
 _LEAST_ERROR = 1e-13
-# Rows of blocks that are read at a time.
+# Rows of blocks read at a time.
 _ROWS = 1024
-# Blocks, most rows of a block, contiguous blocks of largest error that do not count
-# (gross outliers, ends of a grid), and random partitions of the same rows.
+# Number of blocks, maximum rows of a block, number of contiguous blocks with the
+# largest errors that are ignored (gross outliers, ends of a grid), and number of random
+# partitions.
 _BLOCKS = 20
 _MOST_ROWS = 100
 _TRIMMED = 2
 _PARTITIONS = 3
-# Ratio of errors from which leave-one-out is contradicted, and the least error that
-# matters, in standard deviations of the targets.
+# Ratio of errors above which leave-one-out is contradicted, and minimum relevant error,
+# in standard deviations of the targets.
 _WORSE = 1.5
 _LEAST_EFFECT = 0.1
-# Least share of the weight that a fold keeps, against rounding.
+# Minimum share of the weight that a fold keeps, against rounding.
 _LEAST_KEPT = 1e-10
 
 
@@ -62,11 +63,11 @@ def leave_one_out(
 
     .. math:: \frac1n \sum_i w_i \Bigl\| \frac{y_i - \hat y_i}{1 - H_{ii}} \Bigr\|^2 ,
 
-    or its mean over `rows` only (ascending), of the fit to all rows. The features are
-    read once more. Landmarks and sketch are kept fixed: only the row's part in the fit
-    is left out. For ridge regression this is the error of n refits. For other filters
-    it is the error of the smoother in which the target of the row is replaced by its
-    prediction; a refit without the row would have another covariance.
+    or its mean over `rows` (ascending), for the fit to all rows. The features are read
+    once more. Landmarks and sketch are fixed. For ridge regression this is the error of
+    n refits. For other filters it is the error of the smoother in which the target of
+    the row is replaced by its prediction; a refit without the row would have another
+    covariance.
 
     Examples
     --------
@@ -94,7 +95,7 @@ def _mean_squares(
     *,
     left_out: bool,
 ) -> NDArray:
-    """Return the weighted mean over rows, each of them left out of the fit or not."""
+    """Return the weighted mean over rows, with or without leave-one-out."""
     Y = Y @ spectrum.rotation - spectrum.y_mean
     gains, place = spectrum.gains(filter, alphas)
     (total,) = design.total(
@@ -130,7 +131,7 @@ def _sum_squares(
                 if freedom.shape[2] > 1:
                     freedom = freedom[:, :, place]
                 residual /= np.maximum(freedom, _LEAST_FREEDOM)
-                # The mean predicts the rows without any.
+                # Without other rows, the prediction is the mean.
                 np.copyto(residual, Y[part, None, :], where=freedom < _LEAST_FREEDOM)
             total[group] += weights[part] @ np.square(residual).sum(axis=2)
     return (total,)
@@ -150,9 +151,9 @@ def leave_blocks_out(
     .. math:: \frac{1}{\sum_B \sum_{i \in B} w_i}
               \sum_B \bigl\| (I - H_{BB})^{-1} r_B \bigr\|^2
 
-    with rows scaled by :math:`\sqrt{w_i}`. As in `leave_one_out` it is the error of
-    refits for ridge regression. The cost of a block of b rows is that of p
-    eigendecompositions of order b: see `fold_errors` for large blocks.
+    with rows scaled by :math:`\sqrt{w_i}`. As for `leave_one_out`, it is the error of
+    refits for ridge regression. A block of b rows costs p eigendecompositions of order
+    b: see `fold_errors` for large blocks.
 
     Examples
     --------
@@ -189,8 +190,8 @@ def block_squares(
 ) -> NDArray:
     """Return the weighted squared error of leaving a block out, for p parameters.
 
-    `gains` and `place` are those of the spectrum; Q and Y are the features and the
-    targets of the block, centered and rotated.
+    `gains` and `place` are from the spectrum; Q and Y are the features and the targets
+    of the block, centered and rotated.
     """
     total = np.zeros(gains.shape[1])
     roots = np.sqrt(weights[:, None])
@@ -206,7 +207,7 @@ def block_squares(
 
 
 def _batches(blocks: Sequence[NDArray]) -> Iterator[list[NDArray]]:
-    """Yield lists of blocks that have together about as many rows as are read."""
+    """Yield lists of blocks that together have about as many rows as are read."""
     batch: list[NDArray] = []
     for block in blocks:
         batch.append(block)
@@ -237,7 +238,7 @@ def _is_regular(matrices: NDArray) -> bool:
 
 
 def effective_number(weights: NDArray) -> float:
-    """Return how many rows of equal weight tell as much: (sum w)^2 / sum w^2."""
+    """Return the effective number of rows, (sum w)^2 / sum w^2."""
     relative = weights / weights.max()
     return float(relative.sum() ** 2 / np.square(relative).sum())
 
@@ -253,9 +254,9 @@ def generalized_cross_validation(
     .. math:: \frac{\frac1n \sum_i w_i \|y_i - \hat y_i\|^2}
               {\bigl(1 - \operatorname{Tr}(H) / n\bigr)^2}
 
-    from the spectrum alone: no row is read. Tr(H) is the mean over the outputs, and n
-    the effective number of rows of the weights, :math:`(\sum w)^2 / \sum w^2`: rows of
-    hardly any weight leave no freedom.
+    from the spectrum alone, without reading rows. Tr(H) is the mean over the outputs,
+    and n the effective number of rows, :math:`(\sum w)^2 / \sum w^2`: rows of tiny
+    weight add no degrees of freedom.
 
     References
     ----------
@@ -272,7 +273,7 @@ def generalized_cross_validation(
     >>> error.round(4).tolist()
     [0.0, 3.375]
     """
-    # A floor, so that among interpolating solutions the strongest filter is the best.
+    # A lower bound, so that among interpolating solutions the strongest filter is best.
     floor = _LEAST_ERROR * spectrum.y_square
     error = spectrum.mean_squares(filter, alphas) + floor
     n = spectrum.n_samples if sample_weight is None else effective_number(sample_weight)
@@ -316,7 +317,7 @@ class OrderEffect(NamedTuple):
     Attributes
     ----------
     contiguous : float
-        With blocks of contiguous rows, without the two of largest error.
+        With blocks of contiguous rows, without the two largest errors.
     random : float
         With random blocks of the same rows, the largest of three partitions.
     spread : float
@@ -346,8 +347,8 @@ def order_effect(
 ) -> OrderEffect:
     """Compare errors of contiguous and of random blocks of at most 2000 rows.
 
-    Parameters are those of `leave_blocks_out`, for a single
-    parameter `alpha` of the filter.
+    Parameters are as in `leave_blocks_out`, for a single parameter `alpha` of the
+    filter.
 
     Examples
     --------
@@ -372,7 +373,7 @@ def order_effect(
         squares = [block_squares(spectrum, *gains, *part)[0] for part in parts]
         return np.array(squares) / [part[2].sum() for part in parts]
 
-    rng = np.random.default_rng(0)  # no part of the fit
+    rng = np.random.default_rng(0)  # not part of the fit
     others = [errors(rng.permutation(len(rows))) for _ in range(_PARTITIONS)]
     ordered = np.sort(errors(np.arange(len(rows))))
     kept = ordered[: max(1, len(ordered) - _TRIMMED)]
@@ -397,8 +398,8 @@ class Fold(NamedTuple):
     test : ndarray of int
         Ascending indices of the rows on which the error is measured.
     removed : ndarray of int
-        Ascending indices of the rows on which the model is not fitted: those of `test`
-        and, if the training set is smaller, others.
+        Ascending indices of the rows excluded from the fit: those of `test` and, if the
+        training set is smaller, others.
     """
 
     test: NDArray
@@ -406,11 +407,11 @@ class Fold(NamedTuple):
 
     @property
     def is_block(self) -> bool:
-        """Whether the model is fitted on all other rows."""
+        """Whether the model is fitted to all other rows."""
         return len(self.test) == len(self.removed)
 
     def kept(self, n: int) -> NDArray:
-        """Return the ascending indices of the rows, of n, that are fitted."""
+        """Return the ascending indices of the fitted rows, out of n."""
         return np.delete(np.arange(n), self.removed)
 
 
@@ -431,7 +432,7 @@ def fold_errors(
     Parameters
     ----------
     spectrum : Spectrum
-        Of all rows, from `decompose` with the same weights.
+        Spectrum of all rows, from `decompose` with the same weights.
     filter : Filter
         Spectral filter.
     design : Design of shape (n, r)
@@ -443,7 +444,7 @@ def fold_errors(
     folds : sequence of Fold
         Splits of the rows.
     sample_weight : ndarray of shape (n,), default=None
-        Non-negative weights of mean one. None: equal weights.
+        Nonnegative weights of mean one. None: equal weights.
 
     Returns
     -------
@@ -477,9 +478,9 @@ def fold_errors(
 def without_rows(
     spectrum: Spectrum, design: Design, Y: NDArray, weights: NDArray
 ) -> Spectrum:
-    """Return the spectrum of all other rows, normalized by the number of all rows.
+    """Return the spectrum of the remaining rows, normalized by the number of all rows.
 
-    `design`, `Y` and `weights` are those of the rows to remove.
+    `design`, `Y` and `weights` belong to the rows to remove.
     """
     n = spectrum.n_samples
     Y = Y @ spectrum.rotation - spectrum.y_mean

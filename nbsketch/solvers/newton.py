@@ -1,4 +1,4 @@
-"""Certified solver of every scalar loss."""
+"""Certified solver for every scalar loss."""
 
 from typing import Any
 
@@ -45,38 +45,38 @@ def solve_scalar(
     y : array_like of shape (n,)
         Targets; -1 and +1 for a classification loss.
     loss : Loss or str
-        See `nbsketch.losses`. A loss without `elq`, given by its derivative, is passed
-        on to `nbsketch.solvers.generic.solve_generic`.
+        See `nbsketch.losses`. A loss without `elq`, defined by its derivative, is
+        passed to `nbsketch.solvers.generic.solve_generic`.
     alpha : float
-        Penalty. Positive.
+        Penalty (> 0).
     sample_weight : array_like of shape (n,), optional
-        The weights s, at least 0. They are used as they are: scale them to mean one.
+        The weights s, at least 0. They are used unchanged: scale them to mean one.
     fit_intercept : bool, default=True
         Whether to fit b, which is not penalized.
     tol : float, default=1e-6
         Stop when the certified gap is at most this share of the objective, in which
-        losses above 20 times their median are cut down, so that a few outliers do not
-        loosen it. A gap below 1e-15 times the objective at the start, or below what
-        rounding of the residuals may leave, counts as zero.
+        losses above 20 times their median are truncated, so that a few outliers do not
+        loosen it. A gap below 1e-15 times the initial objective, or below the rounding
+        of the residuals, counts as zero.
     max_iter : int, default=1000
-        Largest number of Newton steps.
+        Maximum number of Newton steps.
     state : State, optional
-        Solution of a similar problem, to start from. Default: solutions of nested
-        random samples of the rows, or zero if there are few rows.
+        Warm start: the state of a similar problem. Default: solutions on nested random
+        samples of the rows, or zero for few rows.
     callback : callable, optional
         Called as ``callback(iteration, objective, gap, seconds)`` after each step;
-        if it returns true, the search ends with the best solution so far.
+        if it returns true, the search stops with the best solution so far.
 
     Returns
     -------
     Solution
-        `converged` is False if `max_iter` ended the search; `shortfall` then returns
+        `converged` is False if `max_iter` stopped the search; `shortfall` then returns
         the text of a warning.
 
     Raises
     ------
     TypeError
-        If the loss gives neither `elq`, nor `value` and `derivative`.
+        If the loss defines neither `elq`, nor `value` and `derivative`.
     ValueError
         If an argument has a wrong shape or value.
 
@@ -120,7 +120,7 @@ def solve_scalar(
 
 
 def _as_columns(state: State) -> State:
-    """Return a state of one output as that of several."""
+    """Return a state of one output in the form for several outputs."""
     dual = None if state.dual is None else np.reshape(state.dual, (-1, 1))
     return state._replace(
         coef=np.reshape(state.coef, (-1, 1)),
@@ -150,8 +150,8 @@ def solve_joint_pinball(
               \ell_{\tau_j}\bigl(y_i - (Z W T)_{ij} - b_j\bigr)
               + \frac{\alpha}{2} \|W\|_F^2
 
-    with the pinball loss of level tau_j for the output j and ``T^T T = M`` the output
-    matrix that couples the levels.
+    with the pinball loss of level tau_j for output j and the output matrix ``T^T T =
+    M``, which couples the levels.
 
     Parameters
     ----------
@@ -164,9 +164,9 @@ def solve_joint_pinball(
     T : array_like of shape (d', d)
         Factor of the output matrix; see `nbsketch.outputs.Output.factor`.
     alpha : float
-        Penalty. Positive.
+        Penalty (> 0).
     sample_weight : array_like of shape (n,), optional
-        The weights s, at least 0. They are used as they are: scale them to mean one.
+        The weights s, at least 0. They are used unchanged: scale them to mean one.
     fit_intercept : bool, default=True
         Whether to fit b, which is not penalized.
     non_crossing : bool, default=False
@@ -175,22 +175,22 @@ def solve_joint_pinball(
         intercept: the levels of every certified point are shifted until they hold.
     tol : float, default=1e-6
         Stop when the certified gap is at most this share of the objective, in which
-        losses above 20 times their median are cut down.
+        losses above 20 times their median are truncated.
     max_iter : int, default=1000
-        Largest number of Newton steps.
+        Maximum number of Newton steps.
     state : State, optional
-        Solution of a similar problem, to start from. Default: solutions of nested
-        random samples of the rows, or zero if there are few rows.
+        Warm start: the state of a similar problem. Default: solutions on nested random
+        samples of the rows, or zero for few rows.
     callback : callable, optional
         Called as ``callback(iteration, objective, gap, seconds)`` after each step;
-        if it returns true, the search ends with the best solution so far.
+        if it returns true, the search stops with the best solution so far.
 
     Returns
     -------
     Solution
         With `coef` of shape (r, d'), `intercept` (d,), `dual` (n, d), and ``converged``
-        False if `max_iter` ended the search. With constraints, d - 1 more columns of
-        `dual` are minus their multipliers, over the weights s.
+        False if `max_iter` stopped the search. With constraints, `dual` has d - 1 more
+        columns: their negative multipliers divided by the weights s.
 
     Raises
     ------
@@ -200,13 +200,13 @@ def solve_joint_pinball(
 
     Notes
     -----
-    Each Newton step factorizes a matrix of r d' rows, so the time grows with
-    ``(r d')^3`` beyond a few hundred.
+    Each Newton step factorizes a matrix of order r d', so the time grows like ``(r
+    d')^3`` above a few hundred.
 
-    A constraint is one more term of the sum, with the loss 0 for a nonnegative
-    difference of neighboring levels and infinity else. The method of multipliers treats
-    it like the others: its multiplier is a dual point in [0, infinity). So the gap
-    bounds the distance from the minimum of the constrained problem.
+    A constraint is an additional term of the sum: its loss is 0 for a nonnegative
+    difference of neighboring levels and infinite otherwise. The method of multipliers
+    treats it like the other terms, with a multiplier (dual point) in [0, infinity). The
+    gap therefore bounds the distance from the minimum of the constrained problem.
 
     References
     ----------

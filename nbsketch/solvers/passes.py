@@ -3,13 +3,13 @@ r"""Losses on many landmarks, by passes over the columns of their kernel matrix.
 .. math:: \min_{g, b} \frac1n \sum_i w_i\, \ell\bigl((K S^\top g)_i + b,\, y_i\bigr)
           + \frac{\alpha}{2} g^\top (S K S^\top + \delta I) g
 
-With :math:`T^\top T = S K S^\top + \delta I` this is the problem of the features
-:math:`Z = K S^\top T^{-1}`, which are never computed: their products are those of
-:math:`K S^\top` and of triangular systems. Directions of Newton's method are found by
-conjugate gradients, one pass a step. Their preconditioner has the mean curvature for
-that of each row, and the sketch for all rows: :math:`Z^\top Z \approx T T^\top`, as
-that of sketched least squares has. A new one costs :math:`s^3 / 3`. Losses with kinks
-are smoothed around the dual point, less and less.
+With :math:`T^\top T = S K S^\top + \delta I` this is the problem with features :math:`Z
+= K S^\top T^{-1}`, which are never computed: their products are products with :math:`K
+S^\top` and triangular systems. Newton directions are computed by conjugate gradients,
+with one pass per step. The preconditioner uses the mean curvature instead of one per
+row, and the sketch instead of all rows: :math:`Z^\top Z \approx T T^\top`, as for
+sketched least squares. A new one costs :math:`s^3 / 3`. Losses with kinks are smoothed
+around the dual point, with decreasing width.
 """
 
 from __future__ import annotations
@@ -35,33 +35,34 @@ from nbsketch.solvers._newton.smooth import SmoothSearch
 from nbsketch.solvers.design import Design
 from nbsketch.solvers.solution import State
 
-# Terms of what the nugget hides, and the least decay of those that follow.
+# Number of terms for the effect of the nugget, and minimum decay of later terms.
 _TERMS = 8
 _LEAST_DECAY = 1e-2
-# Least mean curvature that determines an intercept.
+# Minimum mean curvature that determines an intercept.
 _LEAST_MASS = 1e-12
-# First sigma over the spread of targets: their residuals are within the bounds.
+# First sigma relative to the spread of targets: their residuals are within the bounds.
 _WIDE = 4.0
-# Steps of least squares before a loss is smoothed: the second with the spread of the
+# Least squares steps before a loss is smoothed: the second uses the spread of the
+# first.
 # first.
 _RIDGES = 2
 # Relative accuracy of the directions of a smoothed loss.
 _ROUGH = 0.2
-# The accuracy of a direction over the one that reaches the tolerance.
+# The accuracy of a direction relative to the one that reaches the tolerance.
 _LAST = 0.5
-# Ratio of mean curvatures from which on a preconditioner is renewed.
+# Ratio of mean curvatures above which a preconditioner is recomputed.
 _STALE = 3.0
 
 
 class WhitenedColumns(Design):
-    """Features ``K S^T T^{-1}`` of some rows, known by their products.
+    """Features ``K S^T T^{-1}`` of a subset of rows, as an operator.
 
     Parameters
     ----------
     columns : SketchedOperator or ColumnBlocks of shape (n, s)
         K S^T.
     upper : ndarray of shape (s, s)
-        T above its diagonal; what is below is not used.
+        T in the upper triangle; the lower one is not used.
     """
 
     def __init__(
@@ -104,19 +105,19 @@ class WhitenedColumns(Design):
 
 
 class LandmarkDesign(WhitenedColumns):
-    """Whitened columns of all rows, with the scatter that the sketch gives them.
+    """Whitened columns of all rows, with their scatter estimated by the sketch.
 
     Parameters
     ----------
     columns : SketchedOperator of shape (n, s)
         K S^T.
     alpha : float
-        The least penalty, which sets `nugget`.
+        The smallest penalty, which determines `nugget`.
 
     Attributes
     ----------
     nugget : float
-        delta, which keeps the penalty definite where landmarks are equal.
+        delta, which keeps the penalty definite for identical landmarks.
     """
 
     columns: SketchedOperator
@@ -130,18 +131,18 @@ class LandmarkDesign(WhitenedColumns):
 
     @cached_property
     def scatter(self) -> tuple[NDArray, NDArray]:
-        """Upper half of about ``Z^T Z / n``, and the root of what centering takes."""
+        """Upper triangle of about ``Z^T Z / n``, and the root of the centering term."""
         square, _ = scipy.linalg.lapack.dlauum(self.upper)
         root = scipy.linalg.blas.dtrmv(self.upper, self.columns.unit())
         n = self.shape[0]
         return square / n, root / n**0.5
 
     def lost_to_nugget(self, W: NDArray) -> float:
-        """Return how much smaller ``|W|^2`` would be about, without the nugget.
+        """Return the approximate decrease of ``|W|^2`` without the nugget.
 
         For the dual point of W it is ``delta g^T (C + delta I) C^{-1} g``, C = S K S^T,
-        of the coefficients g: a series of ``delta^k g^T (C + delta I)^{1 - k} g``,
-        whose ratios rise. Its end is that of a geometric one.
+        for the coefficients g: a series of ``delta^k g^T (C + delta I)^{1 - k} g`` with
+        increasing ratios. Its tail is replaced by a geometric series.
         """
         root = self.nugget**0.5
         terms: list[float] = []
@@ -154,7 +155,7 @@ class LandmarkDesign(WhitenedColumns):
 
 
 class PassesSearch(SmoothSearch):
-    """The search for losses without kinks whose Newton directions are found by passes.
+    """Search for losses without kinks, with Newton directions computed by passes.
 
     Attributes
     ----------
@@ -167,8 +168,8 @@ class PassesSearch(SmoothSearch):
     level : float
         Mean curvature of the preconditioner.
     is_flat : bool
-        Whether all rows have the largest curvature, as in a step of least squares: far
-        from the minimum few rows are curved.
+        Whether all rows have the largest curvature, as in a least squares step: far
+        from the minimum few rows have curvature.
     """
 
     problem: NewtonProblem
@@ -233,7 +234,7 @@ class PassesSearch(SmoothSearch):
 
     @property
     def _forcing(self) -> float:
-        """Relative accuracy of a Newton direction: the last one needs no more."""
+        """Relative accuracy of a Newton direction; looser before the last one."""
         needed = _LAST * (self.target / max(self.estimate, self.target)) ** 0.5
         return max(_ROUGH if self.sigma > 0 else super()._forcing, needed)
 

@@ -1,20 +1,20 @@
 """Certified solver of vector-valued regression with a loss of the residual's norm.
 
-The outputs are turned so that the factor of the output matrix is diagonal: norms do
+The outputs are rotated so that the factor of the output matrix is diagonal: norms do
 not change, and every output has its own scale. For any W, b and any a with rows of
-length at most hi and ``sum_i s_i a_i = 0`` (if b is free),
+length at most hi and ``sum_i s_i a_i = 0`` (with an intercept),
 
     P(W, b) - D(a) = sum_i s_i [phi(|r_i|) + phi*(|a_i|) - a_i . r_i] / n
                      + |alpha W - Z^T (s a) diag(t) / n|^2 / (2 alpha),
 
-a sum of terms that are at least 0.
+a sum of nonnegative terms.
 
-The search is that for smooth losses: Newton steps by conjugate gradients, two products
-with the features per iteration. Huber, square and squared epsilon-insensitive losses
-are smooth. The epsilon-insensitive loss is smoothed by sigma around the current dual
-point, which moves to the new slope as sigma shrinks.
+The search is the one for smooth losses: Newton steps by conjugate gradients, with two
+products with the features per iteration. Huber, square and squared epsilon-insensitive
+losses are smooth. The epsilon-insensitive loss is smoothed by sigma around the current
+dual point, which moves to the new slope as sigma decreases.
 
-In the preconditioner every row gets one curvature in all directions, so that outputs
+In the preconditioner every row has one curvature in all directions, so that outputs
 separate: with the (weighted, centered) Gram matrix ``V diag(e) V^T`` of the features,
 the inverse for an output of scale t is ``V diag(1 / (t^2 e + alpha)) V^T``.
 """
@@ -37,11 +37,11 @@ from nbsketch.solvers.design import Design, as_design
 from nbsketch.solvers.row_loss import row_loss
 from nbsketch.solvers.solution import Solution, State
 
-# A free intercept shifts the dual point where it lies between the kinks, if that takes
-# less than this share of the bound, else everywhere.
+# An intercept shifts the dual point of rows between the kinks if the shift is below
+# this share of the bound, else of all rows.
 _SLIGHT = 0.1
 _SIZE = 0.05  # of the typical residual: the first sigma
-_LEAST = 1e-300  # of a number that is divided by
+_LEAST = 1e-300  # lower bound of divisors
 
 
 class RadialCurvature(NamedTuple):
@@ -56,9 +56,9 @@ class RadialCurvature(NamedTuple):
 class RadialProblem(NewtonProblem):
     """Minimize ``sum_i s_i phi(|Y_i - (Z W T)_i - b|) / n + (alpha / 2) |W|^2``.
 
-    phi is known by its conjugate, gam |a|^2 / 2 + eps |a| for |a| <= hi. Its dual point
-    at residual r, smoothed by sigma around c, has the direction of v = r + sigma c and
-    the length ``min(max(|v| - eps, 0) / (gam + sigma), hi)``. T is diagonal.
+    phi is defined by its conjugate, gam |a|^2 / 2 + eps |a| for |a| <= hi. Its dual
+    point at residual r, smoothed by sigma around c, has the direction of v = r + sigma
+    c and the length ``min(max(|v| - eps, 0) / (gam + sigma), hi)``. T is diagonal.
     """
 
     @cached_property
@@ -79,7 +79,7 @@ class RadialProblem(NewtonProblem):
     def point(
         self, res: NDArray, center: NDArray, sigma: float
     ) -> tuple[NDArray, RadialCurvature, NDArray, float]:
-        """Return what a `RowPoint` has, with a total for each output."""
+        """Return the fields of a `RowPoint`, with a total for each output."""
         v = res + sigma * center
         size = _norms(v)
         length, *curvatures = self._lengths(size, sigma)
@@ -105,7 +105,7 @@ class RadialProblem(NewtonProblem):
         return -float(self.weights @ (across * inner)), float(self.weights @ second)
 
     def mass(self, curvature: RadialCurvature) -> NDArray:
-        """Return the least curvature of the loss sum for each intercept."""
+        """Return the minimum curvature of the loss sum for each intercept."""
         return np.full(len(self.mix), self.weights @ curvature.across)
 
     def curved(self, curvature: RadialCurvature, move: NDArray) -> NDArray:
@@ -121,8 +121,8 @@ class RadialProblem(NewtonProblem):
     def young(self, res: NDArray, a: NDArray) -> float:
         """Return the weighted sum of the Fenchel-Young terms.
 
-        That of the lengths is exactly 0 if a is the slope, and ``|r| |a| - r . a`` is a
-        sum of squares.
+        The term of the lengths is exactly 0 if a is the slope, and ``|r| |a| - r . a``
+        is a sum of squares.
         """
         gam, eps, _, _ = self.numbers
         size = _norms(res)
@@ -135,7 +135,7 @@ class RadialProblem(NewtonProblem):
         return float(self.weights @ (terms + 0.5 * _products(off, off)))
 
     def bounded(self, a: NDArray) -> NDArray:
-        """Return `a` with its rows cut to the bound on their length."""
+        """Return `a` with its rows clipped to the bound on their length."""
         return a * np.minimum(1.0, self.numbers.hi / np.maximum(_norms(a), _LEAST))
 
     def sizes(self, res: NDArray) -> NDArray:
@@ -145,9 +145,9 @@ class RadialProblem(NewtonProblem):
     def _balanced(
         self, a: NDArray, gradient: NDArray, rate: RadialCurvature | None
     ) -> tuple[NDArray, NDArray]:
-        """Return `a` with a weighted sum of zero, and what ``Z^T (s a)^T`` becomes.
+        """Return `a` with a weighted sum of zero, and the updated ``Z^T (s a)^T``.
 
-        It is shifted, and then shrunk if that broke a bound.
+        It is shifted, and then scaled down if a bound was violated.
         """
         weights = self.weights
         hi = self.numbers.hi
@@ -199,7 +199,7 @@ class RadialSearch(SmoothSearch):
         return p.certify(self.coef, self.intercept, self.res, self.center)
 
     def _preconditioner(self) -> Inverse:
-        """Return the inverse of the Newton matrix with one curvature for each row."""
+        """Return the inverse of the Newton matrix with one curvature per row."""
         p = self.problem
         unit, across, along = self.curvature
         d = len(unit)
@@ -262,34 +262,34 @@ def solve_radial(
     T : array_like of shape (d', d)
         Factor of the output matrix; see `nbsketch.outputs.Output.factor`.
     alpha : float
-        Penalty. Positive.
+        Penalty (> 0).
     sample_weight : array_like of shape (n,), optional
-        The weights s, at least 0. They are used as they are: scale them to mean one.
+        The weights s, at least 0. They are used unchanged: scale them to mean one.
     fit_intercept : bool, default=True
         Whether to fit b, which is not penalized.
     tol : float, default=1e-6
         Stop when the certified gap is at most this share of the objective, in which
-        losses above 20 times their median are cut down.
+        losses above 20 times their median are truncated.
     max_iter : int, default=1000
-        Largest number of Newton steps.
+        Maximum number of Newton steps.
     state : State, optional
-        Solution of a similar problem, to start from. Default: solutions of nested
-        random samples of the rows, or zero if there are few rows.
+        Warm start: the state of a similar problem. Default: solutions on nested random
+        samples of the rows, or zero for few rows.
     callback : callable, optional
         Called as ``callback(iteration, objective, gap, seconds)`` at each certificate;
-        if it returns true, the search ends with the best solution so far.
+        if it returns true, the search stops with the best solution so far.
 
     Returns
     -------
     Solution
         With `coef` of shape (r, d'), `intercept` (d,), `dual` (n, d), and ``converged``
-        False if `max_iter` ended the search.
+        False if `max_iter` stopped the search.
 
     Notes
     -----
-    Newton's method with conjugate gradients, preconditioned by an eigendecomposition of
-    the weighted Gram matrix that serves all outputs. The epsilon-insensitive loss is
-    reached through smoothed ones, in a proximal method on the dual.
+    Newton's method with conjugate gradients, preconditioned by one eigendecomposition
+    of the weighted Gram matrix for all outputs. The epsilon-insensitive loss is the
+    limit of smoothed losses, in a proximal method on the dual.
 
     References
     ----------
@@ -313,7 +313,7 @@ def solve_radial(
     n = design.shape[0]
     d = T.shape[1]
     Y = checks.targets("Y", Y, (n, d))
-    # T = left diag(t) turn: with outputs turned by `turn` the factor is diagonal
+    # T = left diag(t) turn: with outputs rotated by `turn` the factor is diagonal
     left, t, turn = np.linalg.svd(T)
     left = left[:, : len(t)]
     diagonal = np.diag(t) @ np.eye(len(t), d)
@@ -334,7 +334,7 @@ def solve_radial(
 
 
 def _turned(state: State, left: NDArray, turn: NDArray) -> State:
-    """Return the state in the outputs turned by `turn`."""
+    """Return the state in the outputs rotated by `turn`."""
     dual = None if state.dual is None else np.ascontiguousarray(state.dual @ turn.T)
     return state._replace(
         coef=np.asarray(state.coef) @ left, intercept=turn @ state.intercept, dual=dual

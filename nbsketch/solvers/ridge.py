@@ -1,4 +1,4 @@
-r"""Ridge regression in closed form: one eigendecomposition serves every alpha.
+r"""Ridge regression in closed form: one eigendecomposition for every alpha.
 
 .. math:: \min_{B, b} \frac{1}{2n} \sum_i w_i \|y_i - B^T z_i - b\|^2
           + \frac{\alpha}{2} \|W\|_F^2, \qquad B = W M^{1/2},
@@ -18,11 +18,11 @@ from nbsketch.solvers.left_out import Fold, fold_errors, leave_blocks_out
 from nbsketch.solvers.spectrum import Spectrum, decompose
 
 _FILTER = RidgeFilter()
-# Share of the mean square of the targets, and relative gap, at which the normal
-# equations have digits left.
+# Share of the mean square of the targets, and relative gap, above which the normal
+# equations are accurate.
 _LEAST_OBJECTIVE = 1e-9
 _LEAST_GAP = 1e-9
-# Rounding of an eigenvalue, over the largest one.
+# Rounding of an eigenvalue, relative to the largest.
 _ROUNDING = 1e-14
 # Work of an eigendecomposition of order r, in multiples of r^3.
 _EIGH = 9
@@ -38,7 +38,7 @@ class RidgePath(Spectrum):
     def objective(self, alpha: float) -> float:
         """Return the value of the objective at the solution."""
         shrunk = self.shrunk(_FILTER, alpha)[:, 0]
-        # With the normal equations the residual and the penalty add up to this.
+        # By the normal equations, the residual and the penalty add up to this.
         return max(0.0, 0.5 * (self.y_square - float((shrunk * self.cross).sum())))
 
     def certificate(
@@ -46,8 +46,8 @@ class RidgePath(Spectrum):
     ) -> tuple[float, float]:
         """Return the objective and the gap of the solution.
 
-        They are computed from its residuals, in two passes over the features, where
-        those of the normal equations lose digits.
+        If the normal equations lose digits, they are computed from residuals, in two
+        passes over the features.
         """
         objective = self.objective(alpha)
         gap = self.gap(alpha)
@@ -110,7 +110,7 @@ def ridge_path(
     sample_weight : ndarray of shape (n,), optional
         Nonnegative weights of mean one. Default: all one.
     fit_intercept : bool, default=True
-        Whether to fit b; else it is zero.
+        Whether to fit b; otherwise it is zero.
 
     Returns
     -------
@@ -146,7 +146,7 @@ def cross_validation(
 ) -> NDArray:
     """Return the mean squared error on the test rows of all folds for each alpha.
 
-    It is that of refits with the penalty n alpha of all n rows: in closed form for
+    It is the error of refits with the penalty n alpha of all n rows: in closed form for
     small blocks, else by `nbsketch.solvers.left_out.fold_errors`.
 
     Examples

@@ -1,10 +1,10 @@
-r"""Losses of n rows, as the certified solvers use them.
+r"""Losses of n rows in the form used by the certified solvers.
 
 A row loss is a convex function :math:`\psi_i` of the residual r = y - f of each row,
-with a conjugate that is finite on [lo_i, hi_i]. Values, dual points, curvatures and
-Fenchel-Young terms are here, and solvers ask nothing else of a loss: a new kind is a
-class in `nbsketch.losses` and one here. A loss of 1 - y f is one of y - f with bounds
-turned by the sign of y, so no copy of the features is multiplied by the labels.
+with a conjugate that is finite on [lo_i, hi_i]. It defines values, dual points,
+curvatures and Fenchel-Young terms, and solvers use nothing else: a new kind of loss is
+a class in `nbsketch.losses` and one here. A loss of 1 - y f is a loss of y - f with
+bounds multiplied by the sign of y, so no features are multiplied by labels.
 """
 
 from abc import abstractmethod
@@ -21,11 +21,11 @@ from nbsketch._jit import losses as jit
 from nbsketch._machine.memory import slices
 from nbsketch.losses import ELQ, GammaLoss, LogisticLoss, Loss, PoissonLoss
 
-# Rows of one compiled call. Bounds of more rows, if they are equal, are stored once.
+# Rows per compiled call. Equal bounds of more rows are stored once.
 _BLOCK = 1 << 20
-# Losses and residuals above this many times the median are cut down in their means.
+# Losses and residuals above this multiple of the median are truncated in their means.
 _OUTLYING = 20.0
-# Largest exponent of a mean, so that products with zero weights are no NaN.
+# Maximum exponent of a mean, so that products with zero weights are not NaN.
 _LARGEST = 500.0
 
 
@@ -37,8 +37,8 @@ class RowPoint(NamedTuple):
     a : ndarray of shape (n,)
         Dual point: the first derivatives.
     curvature : ndarray of shape (n,)
-        Second derivatives times ``gam + sigma``. Of a loss with kinks, whether a row
-        lies strictly between them.
+        Second derivatives times ``gam + sigma``. For a loss with kinks, whether a row
+        is strictly between them.
     total, young : float
         Weighted sums of a and of the Fenchel-Young terms.
     """
@@ -71,11 +71,11 @@ class RowLoss:
     eps: float = 0.0
 
     def take(self, rows: NDArray | slice) -> Self:
-        """Return the losses of some rows."""
+        """Return the losses of a subset of rows."""
         return replace(self, lo=_rows_of(self.lo, rows), hi=_rows_of(self.hi, rows))
 
     def clip(self, a: NDArray) -> NDArray:
-        """Return a dual point within the bounds."""
+        """Return a dual point clipped to the bounds."""
         return np.clip(a, self.lo, self.hi)
 
     def between(self, a: NDArray) -> NDArray:
@@ -135,7 +135,7 @@ class RowLoss:
         )
 
     def kink_distance(self, res: NDArray, center: NDArray, sigma: float) -> NDArray:
-        """Return how far each residual may move before its dual point moves."""
+        """Return the distance of each residual before its dual point changes."""
         out = np.empty_like(res)
         for k, *numbers in self._blocks():
             jit.kink_distance(res[k], center[k], *numbers, sigma, out[k])
@@ -149,10 +149,10 @@ class RowLoss:
 
 
 class DevianceRows(RowLoss):
-    """Half deviances ``t log(t / m) - t + m`` of a positive m; they need no smoothing.
+    """Half deviances ``t log(t / m) - t + m`` of a positive m; no smoothing needed.
 
     The dual point is ``sign (m - t)``, the curvature m = exp(sign (r - r0)) unless a
-    subclass says otherwise; Fenchel-Young terms are divergences of the same form.
+    subclass overrides it; Fenchel-Young terms are divergences of the same form.
 
     Attributes
     ----------
@@ -167,7 +167,7 @@ class DevianceRows(RowLoss):
     @property
     @abstractmethod
     def goals(self) -> Any:
-        """The numbers t, at which the losses vanish."""
+        """The numbers t, at which the losses are zero."""
 
     @abstractmethod
     def means(self, res: NDArray) -> NDArray:
@@ -210,7 +210,7 @@ class DevianceRows(RowLoss):
 
 
 class LogisticRows(DevianceRows):
-    """The logistic loss, m being the probability of the other class."""
+    """The logistic loss, where m is the probability of the other class."""
 
     numbers = ELQ(1.0, 0.0, 0.0, 1.0)
     goals = 0.0
@@ -221,7 +221,7 @@ class LogisticRows(DevianceRows):
         return self.lo + self.hi
 
     def means(self, res: NDArray) -> NDArray:
-        """Return the probabilities ``1 / (1 + exp(y f))``, of the label y = sign."""
+        """Return the probabilities ``1 / (1 + exp(y f))`` for the label y = sign."""
         return expit(self.sign * res - 1.0)
 
     def curvatures(self, means: NDArray) -> NDArray:
@@ -279,7 +279,7 @@ _KINDS: dict[type[Loss], Any] = {
 
 
 def has_row_loss(loss: Loss) -> bool:
-    """Return whether `row_loss` takes a loss; else `solve_generic` may."""
+    """Return whether `row_loss` supports a loss; else `solve_generic` may."""
     return type(loss) in _KINDS or loss.elq is not None
 
 
@@ -290,7 +290,7 @@ def conjugate_numbers(loss: Loss) -> ELQ:
 
 
 def row_loss(loss: Loss, y: NDArray) -> RowLoss:
-    """Return the losses of rows with targets (or labels) y; ``link(y)`` of a mean."""
+    """Return the losses of rows with targets (or labels) y; ``link(y)`` for a mean."""
     gam, eps, least, most = conjugate_numbers(loss)
     if loss.is_classification:
         lo = np.where(y > 0, least, -most)
@@ -312,12 +312,12 @@ def typical_limit(positive: NDArray) -> float:
 
 
 def typical_mean(positive: NDArray) -> float:
-    """Return the mean of positive numbers with outliers cut down."""
+    """Return the mean of positive numbers with outliers truncated."""
     return float(np.minimum(positive, typical_limit(positive)).mean())
 
 
 def _rows_of(bound: NDArray, rows: NDArray | slice) -> NDArray:
-    """Return rows of a bound; of one that is stored once, as many."""
+    """Return rows of a bound; if it is stored once, repeat it."""
     if isinstance(rows, slice) or bound.strides[0] != 0:
         return bound[rows]
     return bound[: len(rows)]

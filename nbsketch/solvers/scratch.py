@@ -1,4 +1,4 @@
-"""Features beyond memory: in a scratch file, or some rows of another design."""
+"""Features that exceed the memory: in a scratch file, or rows of another design."""
 
 import os
 import shutil
@@ -16,19 +16,19 @@ from nbsketch._machine.memory import fits, slices
 from nbsketch._report.progress import report_rows
 from nbsketch.solvers.design import Blocks, ChosenBlocks, Design
 
-# Memory of a block that is read at a time.
+# Memory of a block read at a time.
 _BLOCK_BYTES = 16 << 20
-# More rows than this share: reading the whole file in order is faster.
+# If more than this share of the rows is needed, reading the file in order is faster.
 _FEW = 0.05
-# Free space that is left on the disk, as a share of the file.
+# Free space left on the disk, as a share of the file.
 _SPARE = 0.25
 
 
 class ScratchDesign(Design):
     """Features in a temporary file, in single precision.
 
-    The file has no name, so the system removes it with the design, and whenever the
-    process ends, for whatever reason. A block is valid until the next one is read.
+    The file has no name, so the system removes it with the design, and when the process
+    ends for any reason. A block is valid until the next one is read.
 
     Parameters
     ----------
@@ -38,7 +38,7 @@ class ScratchDesign(Design):
     Raises
     ------
     OSError
-        If the disk has not enough room.
+        If the disk has not enough free space.
     """
 
     dtype = np.dtype(np.float32)
@@ -73,7 +73,7 @@ class ScratchDesign(Design):
             yield from by_index(rows, rows_per_block(r, self.dtype), self._at)
 
     def _at(self, rows: NDArray) -> NDArray:
-        """Return some rows, each run of neighbors read at once."""
+        """Return some rows; each run of neighbors is read at once."""
         out = np.empty((len(rows), self.shape[1]), dtype=self.dtype)
         width = out.strides[0]
         firsts = np.flatnonzero(np.diff(rows, prepend=-2) != 1)
@@ -88,20 +88,20 @@ class ScratchDesign(Design):
         return stored_or(RowsDesign(self, rows))
 
     def collect(self) -> NDArray:
-        """Return all features as an array that is mapped to the file."""
+        """Return all features as an array mapped to the file."""
         mapping = np.memmap(self._file, self.dtype, mode="r", shape=self.shape)
         return np.asarray(mapping)
 
 
 class RowsDesign(Design):
-    """Some rows of another design, read from it in every pass.
+    """A subset of rows of another design, read from it in every pass.
 
     Parameters
     ----------
     whole : Design
-        The design.
+        The other design.
     rows : ndarray of ascending int
-        Which of its rows.
+        Indices of its rows.
     """
 
     def __init__(self, whole: Design, rows: NDArray) -> None:
@@ -127,7 +127,7 @@ class RowsDesign(Design):
 
 
 def stored_or(design: Design) -> Design:
-    """Return streamed features in a scratch file, or as they are without room."""
+    """Return streamed features in a scratch file, or unchanged if the disk is full."""
     try:
         return ScratchDesign(design)
     except OSError:
@@ -135,7 +135,7 @@ def stored_or(design: Design) -> Design:
 
 
 def collected(design: Design) -> NDArray:
-    """Return all features: in memory or, beyond its limit, mapped to a file."""
+    """Return all features: in memory or, above the limit, mapped to a file."""
     is_kept = fits_memory(*design.shape, design.dtype)
     return (design if is_kept else stored_or(design)).collect()
 
@@ -143,19 +143,19 @@ def collected(design: Design) -> NDArray:
 def by_index(
     rows: NDArray, step: int, at: Callable[[NDArray], NDArray]
 ) -> ChosenBlocks:
-    """Yield rows as `Design._chosen` does, each block made for its rows alone."""
+    """Yield rows as `Design._chosen`, with each block computed only for its rows."""
     for part in slices(len(rows), step):
         yield None, part, at(rows[part])
 
 
 def fits_memory(n: int, rank: int, dtype: np.dtype) -> bool:
-    """Return whether so many features may be stored; those of one block always are."""
+    """Return whether the features may be stored; a single block always is."""
     n_bytes = dtype.itemsize * n * rank
     return n_bytes <= _BLOCK_BYTES or fits(n_bytes)
 
 
 def rows_per_block(rank: int, dtype: np.dtype) -> int:
-    """Return how many rows of features make a block."""
+    """Return the number of rows of a block of features."""
     return max(64, _BLOCK_BYTES // (dtype.itemsize * max(1, rank)))
 
 

@@ -2,7 +2,7 @@
 
 It is regularized by early stopping: the number of passes over the data plays the role
 of the penalty. Batches are drawn with replacement, as in the theory; on a stream each
-row is used once, and not kept.
+row is used once and not stored.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from nbsketch.losses import Loss
 from nbsketch.solvers._stochastic import StochasticProblem, stochastic_problem
 from nbsketch.solvers.design import Design, as_design
 
-# Rows of one compiled call: some tens of milliseconds, after which Ctrl-C works.
+# Rows per compiled call: some tens of milliseconds, so that Ctrl-C works.
 _ROWS_PER_CALL = 1 << 17
-# One over the greatest curvature of the logistic loss.
+# Inverse of the largest curvature of the logistic loss.
 _LOGISTIC_FLATNESS = 4.0
 REGIMES = ("I", "II", "III", "IV")
 
@@ -42,7 +42,7 @@ class Regime(NamedTuple):
     Attributes
     ----------
     step : float
-        Relative to 1 / kappa^2, at most 1.
+        Step relative to 1 / kappa^2, at most 1.
     batch_size : int
         Rows per step.
     n_steps : int
@@ -74,19 +74,19 @@ def sgm_regime(
     Parameters
     ----------
     name : {"I", "II", "III", "IV"}
-        Regime. I visits the fewest rows, II takes the fewest steps.
+        Regime. I visits the fewest samples, II takes the fewest steps.
     n : int
-        Number of rows.
+        Number of samples.
     source : float, default=0.5
-        Exponent zeta > 0 of the source condition: smoothness of the target. 1/2 assumes
-        that it lies in the space of the kernel, and no more.
+        Exponent zeta > 0 of the source condition: smoothness of the target. 1/2 only
+        assumes that the target is in the space of the kernel.
     capacity : float, default=1.0
         Exponent gamma in [0, 1] of the effective dimension; 1 assumes nothing.
 
     Returns
     -------
     Regime
-        Batches have at least one row and at most n; numbers of steps are rounded up.
+        Batches have at least one sample and at most n; numbers of steps are rounded up.
 
     References
     ----------
@@ -111,21 +111,21 @@ def sgm_regime(
         "III": (1 / n, 1.0),
         "IV": (1 / sqrt(n), sqrt(n)),
     }[name]
-    # Do not let rounding push a whole number up to the next one.
+    # Prevent rounding from increasing a whole number by one.
     n_steps = ceil(inverse / step * (1 - 1e-12))
     return Regime(step, min(n, max(1, round(batch))), n_steps)
 
 
 class RowStream:
-    """Independent random rows: row number t is the same however they are asked for.
+    """Independent random rows, a function of their position in the stream.
 
     Parameters
     ----------
     rng : Generator
-        Draws the seed of the stream.
+        Generator that draws the seed of the stream.
     weights : ndarray of shape (n,) or None
-        The rows are 0, ..., n - 1, as likely as their weights are large; all equally
-        likely if None.
+        The rows are 0, ..., n - 1, drawn in proportion to their weights; None: equal
+        weights.
     n : int
         Number of rows.
     """
@@ -140,7 +140,7 @@ class RowStream:
         if weights is None:
             return
         sums = np.cumsum(weights, dtype=float)
-        # Rows without weight at the end must not be found when rounding meets the sum.
+        # Rows of zero weight at the end must not be drawn if rounding meets the sum.
         self._cumulative = sums[: np.searchsorted(sums, sums[-1]) + 1]
         levels = sums[-1] * (np.arange(n) / n)
         guide = np.searchsorted(self._cumulative, levels, side="right")
@@ -156,25 +156,25 @@ class RowStream:
 class SGMSearch:
     """Steps of the stochastic gradient method, with sums of points for an average.
 
-    It starts from zero; an intercept begins amid the targets.
+    It starts from zero, with an intercept in the middle of the targets.
 
     Attributes
     ----------
     problem : StochasticProblem
-        What to minimize.
+        The problem to minimize.
     step : float
-        Length of the steps times the greatest curvature of a row's loss.
+        Step length times the largest curvature of a row's loss.
     batch_size : int
         Rows per step.
     penalties : ndarray of shape (r,) or (0,)
-        Penalty of each coefficient; empty for none.
+        Penalty of each coefficient; empty: none.
     square_norm : float or None
         Square of the feature of the intercept; None: the bound of each step.
     point : ndarray of shape (d, r + 1)
-        Coefficients and intercept of each output; changed in place.
+        Coefficients and intercept of each output; modified in place.
     totals : ndarray of shape (2, d, r + 1) or (2, 0, 0)
-        Sums of the points since the last power of two of steps, and between the one
-        before and it; empty without an average.
+        Sums of the points since the last power of two of steps, and between the
+        previous power and it; empty without an average.
     n_steps : int
         Steps taken.
     """
@@ -203,10 +203,10 @@ class SGMSearch:
         self.n_steps = 0
 
     def rates(self, square_norms: NDArray) -> NDArray:
-        """Return step lengths for rows of at most these squared norms.
+        """Return step lengths for rows with at most these squared norms.
 
-        A row without features moves nothing but the intercept. A step of the penalty
-        shrinks coefficients to zero at most.
+        A row without features only changes the intercept. A penalty step shrinks
+        coefficients at most to zero.
         """
         bound = square_norms * (2.0 if self.problem.fit_intercept else 1.0)
         safe = np.where(bound > 0, bound, np.inf)
@@ -214,10 +214,10 @@ class SGMSearch:
         return np.minimum(self.step * self._flatness / safe, most)
 
     def drifts(self, square_norms: NDArray) -> NDArray:
-        """Return step lengths of the intercept for rows of at most these squared norms.
+        """Return intercept step lengths for rows with at most these squared norms.
 
-        It has one feature in all steps: where that of each step is another, steps that
-        are stable one by one diverge together.
+        The intercept has the same feature in all steps: if it changed with each step,
+        steps that are stable one by one could diverge together.
         """
         own = square_norms if self.square_norm is None else self.square_norm
         share = np.divide(
@@ -226,7 +226,7 @@ class SGMSearch:
         return self._drift * share
 
     def run(self, Z: NDArray, order: NDArray, square_norms: NDArray) -> None:
-        """Take a step on each batch of `order`, of rows of at most these norms."""
+        """Take a step on each batch of `order`, for rows with at most these norms."""
         p = self.problem
         rates = self.rates(square_norms)
         drifts = self.drifts(square_norms)
@@ -251,9 +251,9 @@ class SGMSearch:
     def draw(
         self, Z: NDArray, rows: RowStream, square_norms: NDArray, stop: int
     ) -> Iterate:
-        """Take steps on random rows until `stop` are taken, and return the iterate.
+        """Take random steps up to number `stop`, and return the iterate.
 
-        `square_norms` bound those of the features of each row, or of all rows.
+        `square_norms` bound the squared norms of each row, or of all rows.
         """
         batch = self.batch_size
         while self.n_steps < stop:
@@ -264,7 +264,7 @@ class SGMSearch:
         return Iterate(stop, *self.answer())
 
     def largest(self, values: NDArray, order: NDArray) -> NDArray:
-        """Return the largest value of each batch of the rows of `order`."""
+        """Return the largest value in each batch of the rows of `order`."""
         firsts = np.arange(0, len(order), self.batch_size)
         return np.maximum.reduceat(values[order], firsts)
 
@@ -278,23 +278,23 @@ class SGMSearch:
 
     @property
     def _flatness(self) -> float:
-        """One over the greatest curvature of the loss, if it has any."""
+        """Inverse of the largest curvature of the loss, if it has curvature."""
         if self.problem.kind == LOGISTIC:
             return _LOGISTIC_FLATNESS
         return float(self.problem.numbers[0, 0]) or 1.0
 
     @property
     def _drift(self) -> float:
-        """Length of the steps of the intercept: its share of `step`."""
+        """Step length of the intercept: its share of `step`."""
         return self.step * self._flatness / 2 if self.problem.fit_intercept else 0.0
 
     @property
     def _longest(self) -> int:
-        """Largest number of steps of one compiled call."""
+        """Maximum number of steps of one compiled call."""
         return max(1, _ROWS_PER_CALL // self.batch_size)
 
     def _parts(self, count: int) -> Iterator[tuple[int, int]]:
-        """Yield ranges of the next steps: up to the powers of two, and not too long."""
+        """Yield ranges of the next steps: up to powers of two, and not too long."""
         first = 0
         while first < count:
             taken = self.n_steps
@@ -305,16 +305,16 @@ class SGMSearch:
 
 
 def average_start(n_steps: int) -> int:
-    """Return after which step the average of the points until `n_steps` begins.
+    """Return the step after which the average of points until `n_steps` starts.
 
-    Half the largest power of two among the steps: the average is one of the last half
-    to three quarters of the points, and two sums are enough to go on with it.
+    It is half the largest power of two among the steps: the average is over the last
+    half to three quarters of the points, and two sums suffice to continue it.
     """
     return (1 << n_steps.bit_length()) // 4
 
 
 def _penalties(alpha: float, weights: ArrayLike | None, rank: int) -> NDArray:
-    """Return the penalty of each coefficient; an empty array for none."""
+    """Return the penalty of each coefficient; an empty array if there is none."""
     if weights is None:
         return np.full(rank if alpha > 0 else 0, alpha)
     values = np.array(weights, dtype=float)
@@ -350,7 +350,7 @@ class SGMSolution(NamedTuple):
     coef : ndarray of shape (r,) or (r, d)
         Coefficients w of the features.
     intercept : float or ndarray of shape (d,)
-        The constant b; 0 without one.
+        Intercept b; 0 without intercept.
     n_steps : int
         Steps taken.
     path : tuple of Iterate
@@ -386,49 +386,49 @@ def solve_sgm(
               \psi'(y_i - z_i^\top w_t)\, z_i - \alpha w_t \Bigr), \qquad w_1 = 0,
 
     with b rows drawn independently and with replacement for each batch B_t. For the
-    square loss :math:`\psi'` is the residual itself; several outputs share batches,
-    and their loss is one of the Euclidean norm of the residual.
+    square loss :math:`\psi'` is the residual; several outputs share batches, and their
+    loss is a function of the Euclidean norm of the residual.
 
     Parameters
     ----------
     Z : array_like of shape (n, r) or Design
-        Features, float32 or float64. Those of a design are copied to memory, because
+        Features, float32 or float64. Features of a design are copied to memory, because
         rows are visited at random.
     Y : array_like of shape (n,) or (n, d)
-        Targets; -1 and +1 for a classification loss, of which columns add up.
+        Targets; -1 and +1 for a classification loss, which is summed over columns.
     loss : Loss or str
-        The logistic loss or one with `elq` numbers: see `nbsketch.losses`.
+        The logistic loss or a loss with `elq`: see `nbsketch.losses`.
     step : float
-        Positive; :math:`\eta` is `step` over the greatest curvature of a row's loss,
-        :math:`\kappa^2 = \max_i \|z_i\|^2` for a loss of curvature one, so the same
-        numbers suit every kernel. Batches of one row are stable below 2. The
-        pinball and the epsilon-insensitive loss have no curvature: their steps are in
-        units of the targets.
+        Relative step (> 0); :math:`\eta` is `step` divided by the largest curvature of
+        a row's loss, :math:`\kappa^2 = \max_i \|z_i\|^2` for a loss of curvature one,
+        so that the same values suit every kernel. Batches of one row are stable below
+        2. The pinball and the epsilon-insensitive loss have no curvature: their steps
+        are in units of the targets.
     batch_size : int
-        Rows per step, b. They may be more than n.
+        Rows per step, b; may exceed n.
     n_steps : int
-        Number of steps, T. A pass over the data is n / b of them.
+        Number of steps, T. A pass over the data has n / b steps.
     alpha : float
         Penalty ``(alpha / 2) |w|^2``, at least 0.
     penalty_weights : array_like of shape (r,), optional
         Weights p of the penalty ``(alpha / 2) sum_k p_k w_k^2``. Default: all one.
     square_norm : float, optional
-        :math:`\kappa^2` if it is not to be the largest squared norm: a batch that holds
-        a larger one takes a step shorter in proportion, so that steps remain stable.
+        :math:`\kappa^2`. Default: the largest squared norm. A batch with a larger norm
+        takes a proportionally shorter step, so that steps remain stable.
     sample_weight : array_like of shape (n,), optional
-        Rows are drawn in proportion to their weights: one of weight two is the same as
-        two rows, one of weight 0 is never drawn. Default: all one.
+        Rows are drawn in proportion to their weights: a row of weight two is equivalent
+        to two rows, a row of weight 0 is never drawn. Default: all one.
     fit_intercept : bool
-        Whether to fit a constant. It is one more coordinate whose feature is
+        Whether to fit an intercept. It is an additional coordinate with the feature
         :math:`\max_i \|z_i\|` in every row, which doubles :math:`\kappa^2`, and starts
         at the mean of the targets (for the square loss) or their median.
     average : bool
-        Return averages: that after T steps is of the points after step
-        ``average_start(T)``, which are the last half to three quarters of them.
+        Whether to return averages: after T steps, of the points after step
+        ``average_start(T)``, which are the last half to three quarters.
     checkpoints : iterable of int
-        After how many steps to record the iterate, or average, in `path`.
+        Numbers of steps at which the iterate, or average, is recorded in `path`.
     rng : None, int, numpy Generator or RandomState
-        Source of the rows. The same one gives the same answer at any number of threads.
+        Random numbers of the rows. Results do not depend on the number of threads.
 
     Returns
     -------
@@ -484,7 +484,7 @@ def sgm_iterates(
 ) -> Iterator[Iterate]:
     """Yield the iterates of `solve_sgm` at the checkpoints, in ascending order.
 
-    Steps are taken as iterates are asked for, so that one can stop early.
+    Steps are taken lazily, so that the caller can stop early.
 
     Examples
     --------
@@ -549,7 +549,7 @@ class StreamState:
     square_norm: Annotated[float, not_negative]
 
     def __post_init__(self) -> None:
-        """Check that the sums are those of such points, or empty."""
+        """Check that the sums have the shape of such points, or are empty."""
         shapes = (2, *self.point.shape), (2, 0, 0)
         totals = check_array_of("totals", self.totals, "f")
         if totals.shape not in shapes or not np.isfinite(totals).all():
@@ -560,7 +560,7 @@ class StreamState:
 
     @classmethod
     def after(cls, point: NDArray, n_steps: int, square_norm: float) -> StreamState:
-        """Return a state at a point, as after so many steps that did not move it.
+        """Return a state at a point, as if this many steps had not moved it.
 
         For 0 steps it has no average.
         """
@@ -590,12 +590,12 @@ def stream_sgm(
 ) -> tuple[NDArray, Any, StreamState]:
     """Pass once over some rows, in their order, and return coef, intercept and state.
 
-    The arguments are those of `solve_sgm`, with these differences: batches are runs of
-    rows (the last one may be shorter), the largest squared norm that sets the length of
-    a step is that of the rows so far unless `square_norm` is given, and a row of weight
-    s is visited s times; of a weight that is not an integer the fraction is the
-    probability of one visit more. With batches of one row the result does not depend on
-    how the stream is cut into calls. The given state is not changed.
+    The arguments are as in `solve_sgm`, with these differences: batches are runs of
+    consecutive rows (the last one may be shorter); the squared norm that determines the
+    step is the largest so far unless `square_norm` is given; and a row of weight s is
+    visited s times, where a fractional part is the probability of one more visit. With
+    batches of one row, the result does not depend on how the stream is split into
+    calls. The given state is not modified.
 
     Examples
     --------

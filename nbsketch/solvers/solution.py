@@ -9,10 +9,10 @@ from numpy.typing import NDArray
 class State(NamedTuple):
     """A warm start for the next problem.
 
-    `coef` alone hardly saves time; the dual point, the smoothing and the Gram matrix
-    do. A state belongs to one design: before using it with other rows, even as many (as
-    in another fold), drop `gram` and `inside` with ``state._replace(gram=None,
-    inside=None)``. Solvers cannot detect such a mistake.
+    `coef` alone saves little time; the dual point, the smoothing and the Gram matrix
+    save more. A state belongs to one design: before using it with other rows, even of
+    equal number (another fold), drop `gram` and `inside` with
+    ``state._replace(gram=None, inside=None)``. Solvers cannot detect this mistake.
 
     Attributes
     ----------
@@ -21,7 +21,7 @@ class State(NamedTuple):
     sigma : float or None
         Width of the smoothing. Drop it before solving for another penalty.
     gram : ndarray or None
-        Gram matrices of the rows in `inside`, weighted, the intercept last, one for
+        Weighted Gram matrices of the rows in `inside`, with the intercept last, one for
         each term of a row; a mean over all rows if `inside` is None.
     inside : ndarray of bool or None
         Rows strictly between kinks, for each term.
@@ -43,18 +43,18 @@ class Solution(NamedTuple):
     coef : ndarray of shape (r,) or (r, d)
         Coefficients w of the features.
     intercept : float or ndarray of shape (d,)
-        The constant b; 0 without one.
+        Intercept b; 0 without intercept.
     dual : ndarray of shape (n,) or (n, d) or None
         Dual point a. At the optimum ``w = Z^T (s a) / (alpha n)``.
     objective : float
         Value of the primal objective at (coef, intercept).
     gap : float
         Certified bound on the distance of the objective from the minimum, by weak
-        duality between (coef, intercept) and `dual`. Infinite if nothing is known.
+        duality between (coef, intercept) and `dual`. Infinite if unknown.
     relative_gap : float
-        `gap` over the scale of the objective, to be brought below `tol`.
+        `gap` divided by the scale of the objective, compared with `tol`.
     n_iter : int
-        Newton steps, or the iterations of other methods.
+        Newton steps, or iterations of other methods.
     seconds : float
         Wall time.
     converged : bool

@@ -1,12 +1,13 @@
 r"""The covariance of the features in its eigenbasis, for all spectral filters.
 
 The features are read once. For the output matrix M, whose eigenbasis decouples the
-outputs, and a `Filter` G the solution B of y = B^T z + b has in both bases the entries
+outputs, and a `Filter` G, the solution B of y = B^T z + b has in both eigenbases the
+entries
 
 .. math:: m_j\, G_a(u_k m_j)\, c_{kj},
 
 with u the eigenvalues of the centered covariance of Z, m those of M, and c the
-covariance of Z with Y.
+covariance of Z and Y.
 """
 
 from collections.abc import Iterator
@@ -20,9 +21,9 @@ from nbsketch.solvers._linear.conjugate_gradients import centered, output_basis
 from nbsketch.solvers.design import EQUAL, ArrayDesign, Design
 from nbsketch.solvers.filters import Filter
 
-# Rows handled at a time: their copies stay in cache.
+# Rows processed at a time: their copies fit into the cache.
 _CHUNK = 512
-# Share of the largest variance below which one is what rounding leaves of a constant.
+# Variances below this share of the largest are rounding of a constant.
 _ROUNDED = 1e-30
 
 
@@ -39,21 +40,21 @@ class Spectrum(NamedTuple):
     rotation: NDArray  # its eigenvectors, (d, d)
     fit_intercept: bool
     n_samples: int
-    least: float = 1.0  # share of the largest variance of a feature that counts
+    least: float = 1.0  # minimum relevant variance relative to the largest
 
     @property
     def top(self) -> float:
-        """The largest of u_k m_j; 1 where all are zero."""
+        """The largest of u_k m_j; 1 if all are zero."""
         top = self.values.max(initial=0.0) * self.outputs.max(initial=0.0)
         return float(top) if top > 0 else 1.0
 
     def alphas(self, filter: Filter, count: int | None = None) -> NDArray:
-        """Return a path of parameters, strongest first, down to the least variance."""
+        """Return a path of parameters, from the strongest to the smallest variance."""
         path = filter.alphas(self.top, *([] if count is None else [count]))
         return extended(path, self.least)
 
     def gains(self, filter: Filter, alphas: ArrayLike) -> tuple[NDArray, NDArray]:
-        """Return m G_a(u m) for the distinct m, (r, p, k), and the one of each output.
+        """Return m G_a(u m) for the distinct m, (r, p, k), and their index per output.
 
         `alphas` holds p parameters.
         """
@@ -62,7 +63,7 @@ class Spectrum(NamedTuple):
         return distinct * filter.values(u, np.reshape(alphas, (-1, 1))), place
 
     def shrunk(self, filter: Filter, alphas: ArrayLike) -> NDArray:
-        """Return B in the two eigenbases for p parameters, of shape (r, p, d)."""
+        """Return B in both eigenbases for p parameters, of shape (r, p, d)."""
         gains, place = self.gains(filter, alphas)
         return gains[:, :, place] * self.cross[:, None, :]
 
@@ -95,7 +96,7 @@ def decompose(
     sample_weight: NDArray | None = None,
     fit_intercept: bool = True,
 ) -> Spectrum:
-    """Read the features once and return the spectrum that all solutions share.
+    """Read the features once and return the spectrum shared by all solutions.
 
     Parameters
     ----------
@@ -108,7 +109,7 @@ def decompose(
     sample_weight : ndarray of shape (n,), optional
         Nonnegative weights of mean one. Default: all one.
     fit_intercept : bool, default=True
-        Whether to fit b; else it is zero and nothing is centered.
+        Whether to fit b; otherwise it is zero and nothing is centered.
 
     Examples
     --------
@@ -143,9 +144,9 @@ def decompose(
 
 
 def least_share(design: Design, spread: NDArray) -> float:
-    """Return the least variance that counts over the largest, given the covariance.
+    """Return the smallest relevant variance over the largest, from the covariance.
 
-    It is 1 unless features have units of their own, and where all are zero.
+    It is 1 unless features have their own units, and if all are zero.
     """
     variances = spread.diagonal()
     positive = variances[variances > _ROUNDED * variances.max(initial=0.0)]
@@ -155,7 +156,7 @@ def least_share(design: Design, spread: NDArray) -> float:
 
 
 def extended(path: NDArray, share: float) -> NDArray:
-    """Return a path of parameters, strongest first, that goes on by a factor."""
+    """Return a path of parameters, strongest first, extended by a factor."""
     if share == 1 or len(path) < 2:
         return path
     ratio = path[-1] / path[-2]
@@ -165,7 +166,7 @@ def extended(path: NDArray, share: float) -> NDArray:
 
 def chunks(design: Design) -> Iterator[tuple[slice, NDArray]]:
     """Yield (rows, features of these rows in double precision), covering all rows."""
-    # With half as many rows as features, adding a product is cheap next to making it.
+    # With at least half as many rows as features, adding a product is cheap.
     step = max(_CHUNK, design.shape[1] // 2)
     for start, stop, block in design.blocks():
         for first in range(start, stop, step):
@@ -188,10 +189,10 @@ def moments(
     """Return the covariance of Z, its covariance with the centered Y, and its mean.
 
     Without centering these are Z^T Z / n, Z^T Y / n and zeros. Y has a shape (n, d) and
-    gives slices of rows, which may be sparse.
+    returns slices of rows, which may be sparse.
     """
     n, r = design.shape
-    # Sums of differences from a row near the mean: nothing large cancels at the end.
+    # Sums of differences from a row near the mean avoid cancellation.
     origin = None
     if centered:
         first = design.gather(np.arange(min(n, _CHUNK))).collect()
@@ -215,7 +216,7 @@ def block_moments(
 ) -> tuple[NDArray, NDArray, NDArray]:
     """Return the sums over a block of rows: Z^T Z, Z^T Y and Z, from an origin.
 
-    With a square `basis` its products with Z are in place of Z.
+    With a square `basis`, its products with Z replace Z.
     """
     r = block.shape[1]
     G = np.zeros((r, r))

@@ -1,8 +1,7 @@
 """Adam and the stochastic subgradient method, compiled, epoch by epoch.
 
-The papers on p-sparsified sketches computed their results with these methods. They
-reproduce those results and serve as baselines; the certified solvers are faster and
-have a stopping test.
+The papers on p-sparsified sketches used these methods. They reproduce those results and
+serve as baselines; the certified solvers are faster and have a stopping criterion.
 """
 
 from collections.abc import Callable
@@ -21,17 +20,18 @@ from nbsketch.solvers.solution import Solution
 
 METHODS = {"adam": ADAM, "sgd": SUBGRADIENT}
 
-# Factor of the learning rate, of the step (from 1) and of the share of the rows done.
+# Factor of the learning rate, given the step (from 1) and the share of the rows done.
 SCHEDULES: dict[str, Callable[[NDArray, NDArray], NDArray]] = {
     "constant": lambda step, done: np.ones_like(done),
     "inverse-sqrt": lambda step, done: 1.0 / np.sqrt(step),
     "cosine": lambda step, done: 0.5 * (1.0 + np.cos(np.pi * done)),
 }
 
-# Steps have diverged once the loss is this many times that of a constant. On noise it
-# is up to 3 times, and beyond 1e3 times after 5 passes of steps that are 5 % too long.
+# Steps have diverged if the loss exceeds this multiple of the loss of a constant. On
+# noise it is up to 3 times, and above 1e3 times after 5 passes of steps that are 5 %
+# too long.
 DIVERGED = 10.0
-# Memory of Adam's two moments; the values of Kingma and Ba (2015).
+# Decay rates of Adam's two moments; the values of Kingma and Ba (2015).
 _BETAS = (0.9, 0.999)
 
 
@@ -39,11 +39,11 @@ _BETAS = (0.9, 0.999)
 class StochasticSolver(fields.Checked):
     r"""Adam or stochastic subgradient steps, as in the papers.
 
-    It certifies nothing and needs a suitable learning rate; the default solvers are
+    It has no certificate and needs a suitable learning rate; the default solvers are
     certified and faster. Use it to repeat the experiments of the papers.
 
-    With g the (sub)gradient of the mean loss of a batch plus that of the penalty, a
-    step is ``W - rate g`` or Adam's
+    With g the (sub)gradient of the mean loss of a batch plus the penalty, a step is ``W
+    - rate g`` or Adam's
 
     .. math:: m \leftarrow 0.9 m + 0.1 g, \quad v \leftarrow 0.999 v + 0.001 g^2, \quad
               W \leftarrow W - rate\, \frac{m / (1 - 0.9^t)}
@@ -56,29 +56,33 @@ class StochasticSolver(fields.Checked):
     learning_rate : float, default=0.1
         Learning rate (> 0).
     n_epochs : int, default=25
-        Passes over the rows. There is no stopping test.
+        Passes over the samples. There is no stopping criterion.
     batch_size : int, default=16
         Rows per step.
     schedule : {"constant", "inverse-sqrt", "cosine"}, default="cosine"
-        Decay of the learning rate: step t has it times 1, 1 / sqrt(t), or
-        (1 + cos(pi u)) / 2 with u the share of the work done before it.
+        Decay of the learning rate: in step t it is multiplied by 1, 1 / sqrt(t), or (1
+        + cos(pi u)) / 2 with u the share of the work done before.
     shuffle : bool, default=True
-        Whether to shuffle the rows (of each block) in each epoch.
+        Whether to shuffle the samples (of each block) in each epoch.
     average : bool, default=False
         Whether to return the average of the second half of the iterates.
     random_state : int, default=0
-        Seed of the order of rows.
+        Seed of the order of the samples.
 
     Notes
     -----
-    Batches of one row in fixed order at a constant rate are the method of El Ahmad,
-    Laforgue and d'Alche-Buc, TMLR 2023. Adam is that of Kingma and Ba, ICLR 2015.
+    Batches of one sample in fixed order at a constant rate are the method of El Ahmad,
+    Laforgue and d'Alche-Buc, TMLR 2023. Adam follows Kingma and Ba, ICLR 2015.
 
     Examples
     --------
+    >>> import numpy as np
     >>> from nbsketch import SketchedKernelRegressor, StochasticSolver
     >>> solver = StochasticSolver(learning_rate=0.05, n_epochs=10)
-    >>> model = SketchedKernelRegressor(loss="huber", solver=solver)
+    >>> X = np.random.default_rng(0).uniform(-3, 3, size=(500, 1))
+    >>> model = SketchedKernelRegressor(loss="huber", solver=solver, random_state=0)
+    >>> print(f"{model.fit(X, np.sin(X[:, 0])).score(X, np.sin(X[:, 0])):.2f}")
+    1.00
     """
 
     method: Literal["adam", "sgd"] = "adam"
@@ -108,13 +112,13 @@ class EpochSearch:
     Attributes
     ----------
     problem, settings
-        What to minimize, and how.
+        The problem to minimize, and the settings.
     point : ndarray
-        Coefficients, output by output, then the intercept; changed in place.
+        Coefficients, output by output, then the intercept; modified in place.
     moments : ndarray of shape (2, size of the point)
         Adam's moments.
     total : ndarray
-        Sum of the points to average; empty before averaging begins.
+        Sum of the points to average; empty before averaging starts.
     n_averaged, n_steps, n_rows, epoch : int
         Points in `total`, steps, visits of rows and epochs so far.
     """
@@ -192,11 +196,11 @@ class EpochSearch:
 def check_steps(loss: float, limit: float, name: str, when: str = "") -> None:
     """Raise an error if stochastic steps have ended in a mean loss above a limit.
 
-    `name` is the parameter of their length. Targets that are all equal set no limit.
+    `name` is the parameter of their length. Constant targets set no limit.
     """
     if limit > 0 and not loss <= limit:
         raise FloatingPointError(
-            f"the steps diverged{when}, to a mean loss of {loss:.1e}, beyond "
+            f"the steps diverged{when}, to a mean loss of {loss:.1e}, more than "
             f"{DIVERGED:g} times that of a constant: `{name}` must be smaller"
         )
 
@@ -206,9 +210,9 @@ def solve_stochastic(
 ) -> Solution:
     """Minimize a penalized mean loss by Adam or by stochastic subgradient steps.
 
-    Nothing is certified: gaps are infinite, and there is no dual point. `n_iter` counts
-    epochs. `callback` is called as ``callback(epoch, objective, gap, seconds)`` after
-    each; if it returns true, no further epoch begins.
+    There is no certificate: gaps are infinite, and there is no dual point. `n_iter`
+    counts epochs. `callback` is called as ``callback(epoch, objective, gap, seconds)``
+    after each; if it returns true, the search stops.
     """
     began = perf_counter()
     search = EpochSearch(problem, settings)

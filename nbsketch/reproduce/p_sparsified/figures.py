@@ -17,13 +17,13 @@ outliers  kappa-Huber            p-SR (Rademacher)
 
 figure5 is not in the paper: the same experiment with the loss of kernel ridge.
 
-Kernel, losses and penalties are those of the authors' program, the paper gives no
-values: exp(-0.1 ||x - y||^2), kappa = 100 with alpha = 1e-7, epsilon = 4.64 with alpha
-= 1e-8, and no intercept; the square loss has the penalty of the Huber loss. The program
-scales S K S^T by p^2, so that its alpha acts on p-sparsified sketches as a far smaller
-one; here it means the same for every sketch, and smaller ones hardly change the test
-errors. Outlying inputs have the program's deviation of 0.25; in "outliers", which is
-figure1 otherwise, the variance of 0.25 that the paper states.
+Kernel, losses and penalties are those of the authors' program, because the paper gives
+no values: exp(-0.1 ||x - y||^2), kappa = 100 with alpha = 1e-7, epsilon = 4.64 with
+alpha = 1e-8, and no intercept; the square loss has the penalty of the Huber loss. The
+program scales S K S^T by p^2, so that its alpha corresponds to a far smaller one for
+p-sparsified sketches; here it has the same meaning for every sketch, and smaller values
+hardly change the test errors. Outlying inputs have the program's deviation of 0.25; in
+"outliers", otherwise equal to figure1, the variance of 0.25 stated in the paper.
 """
 
 import math
@@ -49,9 +49,9 @@ from nbsketch.solvers.stochastic import StochasticSolver
 
 N_ROWS = 10_000
 SIZES = ENTRIES["figure1"]["sizes"]
-# Sub-sampling with landmarks that take as long as the other sketches, and longer.
+# Subsampling with landmarks that take as long as the other sketches, and longer.
 LANDMARKS = ENTRIES["figure1"]["landmarks"]
-NONZEROS = (5, 10, 30, 50)  # expected, of a row of a p-sparsified sketch
+NONZEROS = (5, 10, 30, 50)  # expected per row of a p-sparsified sketch
 SUBSAMPLING = "sub-sampling"
 GAUSSIAN = "Gaussian"
 COUNT = "CountSketch"
@@ -65,12 +65,12 @@ _ADAM = StochasticSolver(
 _ADAM_NONZEROS = 30
 _FIRST_ROWS = 500
 _LABELS = ENTRIES["figure1"]["labels"]
-# The size that is printed.
+# The printed size.
 _TYPICAL_SIZE = 100
 
 
 class FigureFit(NamedTuple):
-    """Loss and penalty, law of the p-sparsified sketches, spread of the outliers."""
+    """Loss and penalty, distribution of the sketches, spread of the outliers."""
 
     loss: Loss
     alpha: float
@@ -79,7 +79,7 @@ class FigureFit(NamedTuple):
 
 
 Data = tuple[NDArray, NDArray]
-# A function that predicts, and the number of training rows that it needs.
+# A prediction function, and the number of training rows that it needs.
 Fitted = tuple[Callable[[NDArray], NDArray], int]
 
 
@@ -110,7 +110,7 @@ def fit(problem: FigureFit, name: str, size: int, seed: int, data: Data) -> Fitt
 
 
 def _fit_fourier(problem: FigureFit, size: int, seed: int, data: Data) -> Fitted:
-    """Fit a linear model of random Fourier features, which needs no training rows."""
+    """Fit a linear model on random Fourier features, which needs no training rows."""
     X, y = data
     features = RandomFourierFeatures(_KERNEL, size=size, random_state=seed).fit(X)
     coef = solve_scalar(
@@ -133,8 +133,8 @@ def measure(
 ) -> Iterator[Row]:
     """Yield the row of one fit.
 
-    A replicate has its own training and test data, the same for all methods. The
-    time is that of the fit: drawing, features and solution; a small fit compiles first.
+    A replicate has its own training and test data, the same for all methods. The time
+    includes drawing, features and solution; a small fit compiles first.
     """
     train, (X, y) = _data(N_ROWS, replicate, problem.outlier_std)
     if is_first:
@@ -160,7 +160,7 @@ def _data(n: int, replicate: int, outlier_std: float) -> tuple[Data, Data]:
 def summarize(rows: Rows) -> Rows:
     """Return one row for each series and size: mean error and minimal time.
 
-    "subsampling_same_time" is the error of sub-sampling with as many landmarks as take
+    "subsampling_same_time" is the error of subsampling with as many landmarks as take
     the same time, interpolated between sizes; None outside the range of its times.
     """
     table = summarized(
@@ -178,7 +178,7 @@ def summarize(rows: Rows) -> Rows:
 
 
 def _error_at(seconds: float, table: Rows) -> float | None:
-    """Return the error that sub-sampling reaches in a time, on logarithmic scales."""
+    """Return the error of subsampling at a given time, on logarithmic scales."""
     path = sorted((row["seconds"], row["error"]) for row in table)
     if not path or not path[0][0] <= seconds <= path[-1][0]:
         return None
@@ -211,13 +211,13 @@ def panels(fits: Rows) -> list[Panel]:
 def _panel(
     title: str, rows: Rows, x: str, y: str, log: str, deviation: str = ""
 ) -> Panel:
-    """Return a curve for each series; with a band of one standard error, if any."""
+    """Return a curve per series, with a band of one standard error if available."""
     curves = curves_of(rows, "series", x, y, deviation)
     return Panel(title, _LABELS[x], _LABELS[y], curves, log)
 
 
 def _typical(table: Rows) -> Rows:
-    """Return the row of each series at the typical size, or nearest to it."""
+    """Return the row of each series at the size nearest to the typical size."""
     return [
         min(group, key=lambda row: abs(row["size"] - _TYPICAL_SIZE))
         for group in groups(table, "series").values()

@@ -21,13 +21,13 @@ from nbsketch.reproduce.experiment import Experiment, Points
 
 N_ROWS = 600
 SIZES = ENTRIES["satisfiability"]["sizes"]
-# In units in which the norm of the regression function is 1: the statistical dimension
-# is that of the first block of eigenvalues, and of the outliers if any.
+# In units where the norm of the regression function is 1, the statistical dimension is
+# that of the first block of eigenvalues, and of the outliers if any.
 NOISE = 0.5
 SETS = {"uniform": 0, "outliers": None}
 
 
-# The density of those that have one sets c.
+# The density determines c, for sketches that have one.
 SKETCHES = ENTRIES["satisfiability"]["sketches"]
 
 

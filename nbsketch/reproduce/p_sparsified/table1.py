@@ -34,11 +34,12 @@ _GAMMAS = (1.0, 3.0, 10.0)
 _FOLDS = 5
 _TUNING_TOL = 1e-3
 _TOL = 1e-6
-# Without a sketch a fit takes a hundred times as long: a larger sketch is tuned.
+# Without a sketch a fit takes a hundred times as long: a larger sketch is tuned
+# instead.
 _STAND_IN = "20/n-SR"
 _STAND_IN_SIZE = 100
-# Each Newton step without a sketch factorizes a matrix of five times as many rows:
-# beyond this number it takes hours, and Adam, which the paper names, is used.
+# Without a sketch, each Newton step factorizes a matrix of five times as many rows:
+# above this number it takes hours, and Adam, named in the paper, is used.
 _MANY_ROWS = 1000
 SIZE = 50  # of the sketches
 SETTINGS = Path(__file__).with_name("table1_tuning.json")
@@ -53,7 +54,7 @@ def tune(split: Split, method: str) -> Setting:
     """Choose bandwidth, alpha and gamma by 5-fold cross-validation.
 
     The criterion is the pinball loss on the shuffled training rows. The setting without
-    a sketch is that of a p-sparsified sketch of 100 rows.
+    a sketch is chosen with a p-sparsified sketch of 100 rows.
     """
     stand_in = _data.sketch_of(_STAND_IN, _STAND_IN_SIZE)
     sketch = stand_in if method == WITHOUT else _data.sketch_of(method, SIZE)
@@ -77,7 +78,7 @@ def _model(sketch: SketchRecipe, seed: int, **options: Any) -> JointQuantileRegr
 
 
 def load_images(data_home: MaybePath = None) -> Dataset:
-    """Return the otoliths; if they are not found, say so and return synthetic ones."""
+    """Return the otoliths; if not found, print a message and return synthetic ones."""
     try:
         return load_otoliths(data_home=data_home)
     except FileNotFoundError as error:

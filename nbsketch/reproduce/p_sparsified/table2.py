@@ -30,23 +30,23 @@ from nbsketch.reproduce.experiment import Experiment, Points
 from nbsketch.solvers.exact import solve_exact
 
 SPARSIFIED = ("20/n-SR", "20/n-SG")
-# End of the names of methods with the settings of the authors' program.
+# Suffix of methods with the settings of the authors' program.
 PROGRAM = ", program"
 METHODS = (WITHOUT, *SPARSIFIED, "accumulation", "CountSketch")
-# Mean loss and training time in seconds of the paper's tables.
+# Mean loss and training time in seconds in the paper's tables.
 PAPER = read_csv(Path(__file__).with_name("paper.csv"))
-# All rows by conjugate gradients, in contrast to the Cholesky decomposition.
+# All rows by conjugate gradients instead of a Cholesky decomposition.
 ITERATIVE = "without sketch, iterative"
 
 # Grids: multiples of the median distance between rows, and penalties; wide enough that
-# no choice is at an end. Without a sketch each penalty is a factorization.
+# no choice is at an end. Without a sketch each penalty costs a factorization.
 _BANDWIDTH_FACTORS = 2.0 ** np.arange(-1, 11)
 _ALPHAS = 10.0 ** np.arange(-12, -1.5, 0.5)
 _COARSE_ALPHAS = 10.0 ** np.arange(-10, -2)
 _TUNING_DRAWS = 5
 
 # Coefficient of the squared distance and penalty of each sketch in the authors'
-# program, which serve all sets. Its S K S^T of p-sparsified sketches is p^2 of ours.
+# program, for all sets. Its S K S^T of p-sparsified sketches is p^2 times ours.
 _PROGRAM = ENTRIES["table2"]["program"]
 
 
@@ -55,9 +55,9 @@ SIZE = 100  # of the sketches
 SETTINGS = Path(__file__).with_name("table2_tuning.json")
 # The rows of the table: the paper's, and conjugate gradients on all rows.
 ROWS = (WITHOUT, ITERATIVE, *METHODS[1:], *(method + PROGRAM for method in _PROGRAM))
-# A fit without a sketch hardly varies: it is repeated only for its time.
+# A fit without a sketch hardly varies: it is repeated only to measure its time.
 _EXACT_REPLICATES = 3
-# Targets in the order of the columns of the data, and their figures in the paper.
+# Targets in the order of the columns of the data, and their values in the paper.
 TARGETS = read_csv(Path(__file__).with_name("table6_paper.csv"))
 # Losses of the norm of the residual vector. Their parameters were not tuned.
 _VECTOR = ENTRIES["vector"]["losses"]
@@ -131,19 +131,19 @@ def compare(
     typical: Callable[[Any], Any],
     paper: Rows | None = None,
 ) -> Rows:
-    """Return a row for each set and method: mean and deviation of losses, and times.
+    """Return a row per set and method: mean and deviation of losses, and times.
 
     Parameters
     ----------
     rows : sequence of dict
-        Losses and "seconds" of each replicate. Speed-ups refer to the time of the
-        method without a sketch.
+        Losses and "seconds" of each replicate. Speed-ups are relative to the method
+        without a sketch.
     losses : sequence of str
         The columns with losses.
     typical : callable
-        Makes one number of the seconds of all replicates.
+        Aggregates the seconds of all replicates.
     paper : sequence of dict
-        `PAPER`, to add its columns; by default there are none.
+        `PAPER`, to add its columns. Default: none.
     """
     table = summarized(rows, ("set", "method"), {"seconds": typical}, losses)
     exact = {row["set"]: row["seconds"] for row in where(table, method=WITHOUT)}
@@ -194,7 +194,7 @@ run = Experiment("table2", points, measure, summarize)
 
 
 def target_points(replicates: int, quick: bool, data_home: MaybePath = None) -> Points:
-    """Yield those points whose methods are in Table 6."""
+    """Yield the points whose methods are in Table 6."""
     every = points(replicates, quick, data_home=data_home)
     return (point for point in every if point[1] in METHODS)
 
@@ -209,7 +209,7 @@ def measure_targets(
 
 
 def summarize_targets(rows: Rows) -> Rows:
-    """Return a row for each target, each method beside its figure in the paper."""
+    """Return a row per target, with each method next to its value in the paper."""
     table = []
     for (name, target), group in groups(rows, "set", "target").items():
         row: Row = {"set": name, "target": target}
@@ -263,7 +263,7 @@ def _load(name: str, data_home: MaybePath) -> Split:
 
 
 def _settings(splits: dict[str, Split], tuning: MaybePath) -> dict[Key, Setting]:
-    """Return the setting of every set and method, choosing those that are missing."""
+    """Return the setting of every set and method, choosing missing ones."""
     settings = _data.settings_for(
         list(product(splits, METHODS)),
         lambda key: tune(splits[key[0]], key[1]),

@@ -5,11 +5,11 @@ Stat. 2017: the orders of the squared critical radius and of the statistical dim
 for Gaussian, polynomial and first-order Sobolev kernels. Here both are measured on
 uniform inputs in [0, 1], and the growth is fitted.
 
-So is that of the excess risk of sketched estimators, which the theorems bound by terms
-of order delta_n: Huber loss, one output or three with a coupling output matrix, targets
-of a function in the unit sphere of the space with normal noise. Penalty and sketch are
-those of the theorem, delta_n^2 and s = max(12 d_n / p^2, delta_n^2 n) at p = 0.7; its
-own constant, 5120, exceeds n.
+The excess risk of sketched estimators, which the theorems bound by terms of order
+delta_n, is measured in the same way: Huber loss, one output or three with a coupling
+output matrix, targets of a function in the unit sphere of the space with normal noise.
+Penalty and sketch follow the theorem, delta_n^2 and s = max(12 d_n / p^2, delta_n^2 n)
+at p = 0.7; the theorem's constant, 5120, exceeds n.
 """
 
 from collections.abc import Callable, Iterator
@@ -32,14 +32,14 @@ from nbsketch.sketches import PSparsifiedSketch
 
 ROWS = ENTRIES["table3"]["rows"]
 LANDMARKS = 1600
-_MOST_RISK_ROWS = 3200  # the time of dense sketches grows as the square
-# In units in which the norm of the regression function is 1.
+_MOST_RISK_ROWS = 3200  # the time of dense sketches grows like the square
+# In units where the norm of the regression function is 1.
 NOISE = 0.3
 DEGREE = 3
 LOSS = HuberLoss(NOISE)
-# Levels of the outputs, which the output matrix couples.
+# Levels of the outputs, coupled by the output matrix.
 OUTPUTS = {"risk": (0.5,), "vector_risk": (0.1, 0.5, 0.9)}
-# Kernel values that a regression function sums up.
+# Number of kernel functions in a regression function.
 _CENTERS = np.linspace(0.1, 0.9, 5)[:, None]
 _TEST_ROWS = 1000  # nodes of the mean over inputs
 _TEST_NOISES = 500  # draws of the noise, each with both signs
@@ -61,7 +61,7 @@ class Case(NamedTuple):
     size: str
 
     def stated(self, quantity: str, n: NDArray) -> tuple[str, NDArray]:
-        """Return what is stated of a quantity, and its values: of risks, the rate."""
+        """Return the stated order of a quantity and its values; for risks, the rate."""
         radius, dimension, rate = self.texts
         if quantity == "radius":
             return radius, self.radius(n)
@@ -126,7 +126,7 @@ def excess_risk(
 ) -> float:
     """Return the excess risk of a sketched estimator of recommended size.
 
-    The noise is symmetric, so that the regression function has the least risk.
+    The noise is symmetric, so the regression function has the smallest risk.
     """
     d = len(output.quantiles)
     rng = np.random.default_rng((seed, len(X), d))
@@ -152,7 +152,7 @@ def excess_risk(
 
 
 def summarize(rows: Rows) -> Rows:
-    """Return the fitted growth beside the stated one, for each kernel and quantity."""
+    """Return the fitted and the stated growth, for each kernel and quantity."""
     table = []
     for (name, case), quantity in product(CASES.items(), QUANTITIES):
         n, values = _by_size(rows, name, quantity)
@@ -184,7 +184,7 @@ def _by_size(rows: Rows, kernel: str, quantity: str) -> tuple[NDArray, NDArray]:
 
 
 def panels(rows: Rows) -> list[Panel]:
-    """Return a panel for each quantity: measured, and the stated order dashed."""
+    """Return a panel per quantity: measured, and the stated order dashed."""
     result = []
     for quantity, label in ENTRIES["table3"]["labels"].items():
         curves = []

@@ -2,10 +2,10 @@
 
 El Ahmad, Laforgue and d'Alche-Buc, TMLR 2023, compare sketches by the orders in which
 time and memory grow with the number of rows n and the size s. Here both are measured,
-and the fitted exponents are shown beside those of a count of operations.
+and the fitted exponents are shown next to those of a count of operations.
 
 S K is the fused product of `nbsketch.gram.Gram`, for all rows. S K S^T is computed from
-the active columns alone, as in a model that does not keep its features.
+the nonzero columns only, as in a model that does not store its features.
 """
 
 import time
@@ -32,7 +32,7 @@ _SHORTEST = 0.1  # seconds of one measurement: short products are repeated
 
 
 class Family(NamedTuple):
-    """Sketches of one kind, and what their products cost.
+    """Sketches of one kind, and the cost of their products.
 
     A cost has the exponents by a count of operations: of time with n and s, of memory
     with n and s, for each of the products.
@@ -67,7 +67,7 @@ def points(replicates: int, quick: bool) -> Points:
 
 
 def measure(name: str, scan: str, n: int, size: int, replicates: int) -> Iterator[Row]:
-    """Yield a row for each product; of repeated times the minimum counts."""
+    """Yield a row for each product, with the minimum of repeated times."""
     X = np.random.default_rng(0).normal(size=(n, N_FEATURES))
     sketch = FAMILIES[name].recipe(size).draw(n, 0)
     for product in PRODUCTS:
@@ -87,7 +87,7 @@ def _product(product: str, X: NDArray, sketch: sketches.Sketch) -> Callable[[], 
 
 
 def _seconds(call: Callable[[], Any], replicates: int) -> float:
-    """Return the minimal processor time of one call, after one that compiles."""
+    """Return the minimum processor time of one call, after one that compiles."""
     call()
     timer = Timer(call, timer=time.process_time)
     count = max(1, int(_SHORTEST / max(timer.timeit(1), 1e-6)))
@@ -95,7 +95,7 @@ def _seconds(call: Callable[[], Any], replicates: int) -> float:
 
 
 def _peak(call: Callable[[], Any]) -> float:
-    """Return the peak of memory that a call allocates, in megabytes."""
+    """Return the peak memory allocated by a call, in megabytes."""
     tracemalloc.start()
     try:
         call()
@@ -105,7 +105,7 @@ def _peak(call: Callable[[], Any]) -> float:
 
 
 def summarize(rows: Rows) -> Rows:
-    """Return the fitted exponents beside the counted ones, for sketch and product."""
+    """Return the fitted and the counted exponents, for sketch and product."""
     table = []
     for (name, product), group in groups(rows, "sketch", "product").items():
         family = FAMILIES[name]

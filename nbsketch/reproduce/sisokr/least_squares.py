@@ -1,7 +1,7 @@
 """Least squares with sketched inputs and outputs: error and time against sketch sizes.
 
 The synthetic set of El Ahmad, Brogat-Motte, Laforgue and d'Alche-Buc, AISTATS 2024, as
-their slides state it: n = 10,000, d = 300, linear kernels, x ~ N(0, C), y = C H x + e,
+stated in their slides: n = 10,000, d = 300, linear kernels, x ~ N(0, C), y = C H x + e,
 e ~ N(0, E), eigenvalues k^(-3/2) of C and 0.2 k^(-1/10) of E, H with independent
 standard normal entries, and p-SR sketches of density 20/n on both sides. Not stated by
 the authors, and chosen here: random bases of C and E; one penalty for all methods, the
@@ -31,7 +31,7 @@ N_TRAIN = ENTRIES["sisokr_synthetic"]["rows"]
 N_OTHERS = 1_000
 N_FEATURES = 300
 SIZES = ENTRIES["sisokr_synthetic"]["sizes"]
-# The size of the one sketch while that of the other varies.
+# Fixed size of one sketch while the other varies.
 FIXED_SIZE = 200
 _ALPHAS = 10.0 ** np.arange(-9, 1)
 

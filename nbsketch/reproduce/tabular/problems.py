@@ -1,4 +1,4 @@
-"""Sets of the comparison on tables: tasks, rows, and splits of them."""
+"""Data sets of the comparison on tables: tasks, samples and splits."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ REGRESSION = "regression"
 CLASSIFICATION = "classification"
 QUANTILES = "quantiles"
 TASKS = REGRESSION, CLASSIFICATION, QUANTILES
-# Of these, the first of several targets.
+# The first of several targets.
 _SEVERAL = ("scm20d", "rf1")
 _OF_SCIKIT_LEARN = ("diabetes", "digits", "breast-cancer", "wine", "iris")
 _FOLDS = 5
@@ -28,12 +28,12 @@ _SETS = ENTRIES["tabular"]["sets"]
 
 
 class Examples(NamedTuple):
-    """Rows and targets; labels are integers from 0.
+    """Samples and targets; labels are integers from 0.
 
     Attributes
     ----------
     X : ndarray or DataFrame of shape (n, q)
-        Rows; a data frame if there are categories.
+        Samples; a data frame if there are categories.
     y : ndarray of shape (n,)
         Targets.
     """
@@ -56,7 +56,7 @@ Split = Callable[[Examples, int], tuple[NDArray, NDArray]]
 
 
 def random_rows(table: Examples, seed: int) -> tuple[NDArray, NDArray]:
-    """Return four fifths of the rows at random, and the others."""
+    """Return four fifths of the samples at random, and the others."""
     order = np.random.default_rng(seed).permutation(len(table.y))
     cut = round(FRACTIONS[0] * len(order))
     return order[:cut], order[cut:]
@@ -79,9 +79,9 @@ def patients(table: Examples, seed: int) -> tuple[NDArray, NDArray]:
 
 
 class Benchmark(NamedTuple):
-    """A set, its task, and how it is split; of dependent rows, label and groups.
+    """A set, its task, and how it is split; for dependent rows, label and groups.
 
-    `read` returns rows and targets of a set that is none of ours.
+    `read` returns rows and targets of a set that nbsketch does not provide.
     """
 
     set: str

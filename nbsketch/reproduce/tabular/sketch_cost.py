@@ -1,8 +1,8 @@
 """Sketches of the default sizes: test error, time of a fit and time of a prediction.
 
-Not from a paper: this is the measurement behind the sketch that estimators use if none
-is given. Each sketch has the same size, with learned length scales and a chosen
-penalty; sub-sampling is also measured at one and a half times that size.
+Not from a paper: this measurement determines the default sketch of the estimators. Each
+sketch has the same size, with learned length scales and a chosen penalty; subsampling
+is also measured at one and a half times that size.
 """
 
 from collections.abc import Callable, Iterator
@@ -86,7 +86,7 @@ def table_of(problem: CostProblem, data_home: MaybePath) -> Examples:
 
 
 def measure(problem: CostProblem, table: Examples, split: int) -> Iterator[Row]:
-    """Yield error and times of every sketch; few rows are fitted first, to compile."""
+    """Yield error and times of every sketch; a small fit compiles first."""
     if split == 0:
         start = table.rows(np.arange(_WARM_UP_ROWS))
         list(evaluate(problem._replace(size=20), start, 0))

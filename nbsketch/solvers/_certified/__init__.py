@@ -1,1 +1,1 @@
-"""The base of every certified search: problem, certificate, search, starts, checks."""
+"""Shared base of the certified solvers: problem, certificate, search and checks."""

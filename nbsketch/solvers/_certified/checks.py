@@ -1,4 +1,4 @@
-"""Checks of arguments that the solvers share."""
+"""Checks of arguments shared by the solvers."""
 
 from typing import Any
 
@@ -21,7 +21,7 @@ def targets(name: str, value: ArrayLike, shape: tuple[int, ...]) -> NDArray:
 
 
 def labels(name: str, values: NDArray, loss: Loss) -> NDArray:
-    """Return `values` if they suit the loss: -1 and +1 for a classification loss."""
+    """Return `values` after checking them: -1 and +1 for a classification loss."""
     if loss.is_classification and not np.isin(values, (-1.0, 1.0)).all():
         raise ValueError(
             f"`{name}` must hold -1 and +1 only for {loss!r}, got "
@@ -31,10 +31,10 @@ def labels(name: str, values: NDArray, loss: Loss) -> NDArray:
 
 
 def weights(sample_weight: ArrayLike | None, n: int) -> NDArray:
-    """Return the weights of the rows, one each if None."""
+    """Return the weights of the rows; ones if None."""
     if sample_weight is None:
         return np.ones(n)
-    # a copy, for a read-only array would be compiled for once more
+    # a copy, because a read-only array would need another compilation
     values = np.array(sample_weight, dtype=float)
     if values.shape != (n,):
         raise ValueError(f"`sample_weight` must have shape ({n},), got {values.shape}")

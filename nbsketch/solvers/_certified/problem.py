@@ -1,16 +1,16 @@
-"""The problems that a certified search solves: their base, checks, Gram matrix.
+"""Base of the problems of certified searches: checks, certificate, Gram matrix.
 
-Bounds on the distance from the optimum, by weak duality and without cancellation.
+Gaps are bounds by weak duality, computed without cancellation.
 
-For any w, b and any a within its bounds with ``sum_i s_i a_i = 0`` (if b is free),
+For any w, b and any a within its bounds with ``sum_i s_i a_i = 0`` (with intercept),
 
     P(w, b) - D(a) = sum_i s_i [psi_i(r_i) + psi_i*(a_i) - a_i r_i] / n
                      + |alpha w - Z^T (s a) / n|^2 / (2 alpha),
 
 a sum of nonnegative terms, each exactly 0 for a row beyond a kink. The difference of
-the two objectives would lose all digits to a few large outliers. With several outputs,
-products of residuals and dual points are inner products, and Z^T (s a) is multiplied
-by the factor of the output matrix.
+both objectives would lose all digits to a few large outliers. With several outputs,
+products of residuals and dual points are inner products, and Z^T (s a) is multiplied by
+the factor of the output matrix.
 """
 
 from abc import ABC, abstractmethod
@@ -25,9 +25,9 @@ from nbsketch.solvers._certified import checks
 from nbsketch.solvers.design import Design
 from nbsketch.solvers.row_loss import typical_limit, typical_mean
 
-# Targets used for a starting constant: a quantile of more would be no better.
+# Number of targets used for a starting constant; more do not improve the quantile.
 _TARGETS = 10_000
-# Losses of which the median is taken.
+# Number of losses whose median is computed.
 _SAMPLED = 2048
 
 # Shapes of the coefficients, the intercept and the dual point of a solution.
@@ -35,7 +35,7 @@ Shapes = tuple[tuple[int, ...], ...]
 
 
 class Certificate(NamedTuple):
-    """A primal and a dual point, and the bound that they give together.
+    """A primal and a dual point, and the bound that they imply.
 
     Attributes
     ----------
@@ -50,9 +50,9 @@ class Certificate(NamedTuple):
     gap : float
         Upper bound on the distance of `objective` from the minimum.
     scale : float
-        What the gap is compared with: the objective, outlying losses cut down.
+        Reference for the gap: the objective, with outlying losses truncated.
     noise : float
-        What rounding of kernel values adds to the gap.
+        Increase of the gap by rounding of kernel values.
     """
 
     coef: NDArray
@@ -65,7 +65,7 @@ class Certificate(NamedTuple):
 
     @property
     def relative_gap(self) -> float:
-        """The gap and its noise over their scale, 0 where both are."""
+        """The gap plus its noise, divided by the scale; 0 if both are 0."""
         total = self.gap + self.noise
         if total == 0:
             return 0.0
@@ -73,9 +73,9 @@ class Certificate(NamedTuple):
 
 
 def loss_sums(losses: NDArray, weights: NDArray) -> tuple[float, float]:
-    """Return the weighted sums of losses, and of losses with outlying ones cut down.
+    """Return the weighted sums of losses, and of losses with outliers truncated.
 
-    A gap relative to an objective made of outliers would be loose for all other rows.
+    A gap relative to an objective dominated by outliers would be loose for other rows.
     """
     sample = np.s_[:: max(1, len(losses) // _SAMPLED)]
     positive = losses[sample][(losses[sample] > 0) & (weights[sample] > 0)]
@@ -87,9 +87,9 @@ def loss_sums(losses: NDArray, weights: NDArray) -> tuple[float, float]:
 class CertifiedProblem(ABC):
     """Minimize ``sum_i s_i psi_i(r_i) / n + (alpha / 2) |coef|^2``.
 
-    `n` stays that of the whole problem when `take` has reduced the rows to those still
-    active. A subclass adds its targets and loss, and names in `row_arrays` the fields
-    with one entry per row.
+    `n` is the number of rows of the original problem, also after `take` has reduced the
+    rows to the active ones. A subclass adds its targets and loss, and lists in
+    `row_arrays` the fields with one entry per row.
     """
 
     row_arrays: ClassVar[tuple[str, ...]] = ("y", "weights")
@@ -110,7 +110,7 @@ class CertifiedProblem(ABC):
         fit_intercept: bool,
         **fields: Any,
     ) -> Self:
-        """Check what all problems have, and add the fields of a subclass."""
+        """Check the fields of all problems, and add the fields of a subclass."""
         n = design.shape[0]
         return cls(
             design=design, weights=checks.weights(sample_weight, n),
@@ -138,14 +138,14 @@ class CertifiedProblem(ABC):
 
     @abstractmethod
     def best_constant(self) -> Any:
-        """Return the intercept to start from with zero coefficients."""
+        """Return the starting intercept for zero coefficients."""
 
     def flat(self, W: NDArray, b: NDArray) -> NDArray:
-        """Return one vector: W column by column, then the intercepts if free."""
+        """Return one vector: W column by column, then the intercepts if fitted."""
         return np.append(W.T.ravel(), b) if self.fit_intercept else W.T.ravel()
 
     def split(self, flat: NDArray) -> tuple[NDArray, NDArray]:
-        """Return W and b of such a vector, zero intercepts if they are not free."""
+        """Return W and b of such a vector; zero intercepts if they are not fitted."""
         (rank, width), intercepts, _ = self.shapes
         b = flat[rank * width :] if self.fit_intercept else np.zeros(intercepts)
         return flat[: rank * width].reshape(width, rank).T, b
@@ -165,14 +165,14 @@ class CertifiedProblem(ABC):
         Parameters
         ----------
         coef, intercept, dual
-            The two points; they are kept, so nobody may change them.
+            The two points; they are stored and must not be modified.
         rho : ndarray
             ``alpha w - Z^T (s a) / n``, in the shape of `coef`.
         loss, typical : float
-            What `loss_sums` returns.
+            Result of `loss_sums`.
         young : float
-            Sum of the weighted Fenchel-Young terms. Add to it
-            ``|b . sum_i s_i a_i|``, what rounding leaves of the balance.
+            Sum of the weighted Fenchel-Young terms, plus ``|b . sum_i s_i a_i|``, the
+            imbalance by rounding.
         """
         n = self.n
         penalty = self.alpha / 2 * float(np.vdot(coef, coef))
@@ -181,7 +181,7 @@ class CertifiedProblem(ABC):
         return Certificate(*point, loss / n + penalty, gap, typical / n + penalty)
 
     def spread(self, res: NDArray) -> float:
-        """Return the mean size of the nonzero residuals, outlying ones cut down."""
+        """Return the mean size of the nonzero residuals, with outliers truncated."""
         sizes = self.sizes(res)
         sizes = sizes[sizes > 0]
         return typical_mean(sizes) if len(sizes) else 1.0
@@ -192,14 +192,14 @@ class CertifiedProblem(ABC):
         return np.quantile(counted[:: max(1, len(counted) // _TARGETS)], level, axis=0)
 
     def take(self, rows: NDArray) -> Self:
-        """Return the same problem with the sums over `rows` only."""
+        """Return the same problem with the sums restricted to `rows`."""
         parts: dict[str, Any] = {
             name: getattr(self, name)[rows] for name in self.row_arrays
         }
         return replace(self, design=self.design.gather(rows), **parts)
 
     def sample(self, rows: NDArray) -> Self:
-        """Return the smaller problem of `rows` alone: a mean over them, same alpha."""
+        """Return the smaller problem of `rows`: a mean over them, same alpha."""
         part = self.take(rows)
         weights = part.weights / part.weights.mean()
         return replace(part, weights=weights, n=float(len(rows)))
@@ -230,10 +230,10 @@ def balance(
     rate: NDArray,
     goal: float = 0.0,
 ) -> NDArray:
-    """Return a shifted along `rate`, within its bounds, to a weighted sum of `goal`.
+    """Return a shifted along `rate`, within its bounds, to the weighted sum `goal`.
 
-    A free intercept requires this of a dual point. Where the rows with a positive rate
-    cannot absorb the shift, all rows share the rest.
+    A dual point must have this sum if there is an intercept. If the rows with a
+    positive rate cannot absorb the shift, all rows share the remainder.
     """
     for shared in (False, True):
         direction = np.ones(len(a), bool) if shared else rate

@@ -1,4 +1,4 @@
-"""The base of every certified search: Newton steps in rounds, each round certified."""
+"""Base of the certified searches: Newton steps in rounds, each round certified."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -14,15 +14,15 @@ from nbsketch.solvers._certified.problem import Certificate, CertifiedProblem
 from nbsketch.solvers.solution import Solution, State
 
 _TRIALS = 200
-_EXACT = 0.1  # of the derivative at 0: what may be left of it
+_EXACT = 0.1  # share of the derivative at 0 that may remain
 
 
 Derivatives = Callable[[float], tuple[float, float]]
 _STEPS = 50  # Newton steps in a round
 _LEAST_SHARE = 1e-20  # smallest `share`
-_COMPARED = 2000  # rows in which the move of the predictions is measured
+_COMPARED = 2000  # rows for measuring the change of the predictions
 _RATIO = 8  # between the sizes of nested samples
-_ROWS_PER_FEATURE = 30  # a sample with fewer is too rough a start
+_ROWS_PER_FEATURE = 30  # a smaller sample is too inaccurate as a start
 _SAMPLE_TOL = 1e-4
 _SAMPLE_STEPS = 200
 
@@ -34,12 +34,12 @@ def convex_step(
     slope: float = 0.0,
     quadratic: float = 0.0,
 ) -> float:
-    """Return a step t > 0 with a derivative of at most a tenth of that at 0.
+    """Return a step t > 0 whose derivative is at most a tenth of the derivative at 0.
 
     The function is a sum over n, plus ``slope t + quadratic t^2 / 2``.
 
     Newton's method from t = 1, kept inside a bracket of the minimizer that regula falsi
-    and bisection shrink. 0 if no trial step is any better than staying.
+    and bisection shrink. Return 0 if no trial step is an improvement.
 
     Parameters
     ----------
@@ -73,7 +73,7 @@ def convex_step(
             low = t
             low_value = value
         newton = t - value / curvature if curvature > 0 else 10.0 * t
-        if high is None:  # go on outward, but not without limit
+        if high is None:  # extend outwards, up to a limit
             t = min(max(newton, 1.5 * t), 10.0 * t)
         elif high - low <= 1e-14 * high:
             return low or high
@@ -98,14 +98,14 @@ class Search(ABC, Generic[ProblemT]):
     Parameters
     ----------
     problem : CertifiedProblem
-        What to minimize.
+        The problem to minimize.
     tol : float
-        Bound on the gap over the scale of the objective.
+        Bound on the gap divided by the scale of the objective.
     max_iter : int
-        Largest number of steps.
+        Maximum number of steps.
     report : callable, optional
-        Called as ``report(steps, certificate)`` after each step. If it returns
-        true, the search ends after a first step.
+        Called as ``report(steps, certificate)`` after each step. If it returns true,
+        the search stops after at least one step.
 
     Attributes
     ----------
@@ -114,11 +114,11 @@ class Search(ABC, Generic[ProblemT]):
     steps : int
         Steps taken.
     best : Certificate
-        The best one so far; a subclass sets the first.
+        The best certificate so far; a subclass sets the first.
     stopped : bool
-        Whether `report` has asked to stop.
+        Whether `report` has requested a stop.
     floor : float
-        Gap below which rounding rules.
+        Gap below which rounding dominates.
     """
 
     best: Certificate
@@ -145,19 +145,19 @@ class Search(ABC, Generic[ProblemT]):
 
     @property
     def converged(self) -> bool:
-        """Whether the best certificate is good enough."""
+        """Whether the best certificate reaches the target."""
         return bool(self.best.gap <= self.target)
 
     @property
     def _is_spent(self) -> bool:
-        """Whether no further step may be taken."""
+        """Whether no further step is allowed."""
         return self.steps >= self.max_iter or (self.stopped and self.steps > 0)
 
     def _solution(self, state: State) -> Solution:
         best = self.best
         relative = best.relative_gap
         if self.tol < relative and best.gap <= self.floor:
-            # Rounding may leave no typical losses to compare the gap with.
+            # Rounding may leave no typical losses as a reference for the gap.
             relative = best.gap / best.objective if best.objective > 0 else 0.0
         return Solution(
             best.coef, best.intercept, best.dual, best.objective, best.gap, relative,
@@ -174,9 +174,9 @@ class CertifiedSearch(Search[ProblemT]):
 
     The search runs in rounds. A round minimizes a smooth approximation of the
     objective, of width `sigma` around a dual point, by Newton steps with an exact line
-    search; it ends with a certificate over all rows. Then the dual point moves to the
-    new slopes, `sigma` shrinks, and the next round begins. A smooth loss has sigma = 0:
-    its rounds differ only by how exactly they are solved.
+    search, and ends with a certificate over all rows. Then the dual point moves to the
+    new slopes, `sigma` decreases, and the next round starts. For a smooth loss sigma =
+    0, and rounds differ only in their accuracy.
 
     The constructor sets the attributes below and calls, in this order,
 
@@ -209,14 +209,14 @@ class CertifiedSearch(Search[ProblemT]):
     problem, tol, max_iter, report
         As in `Search`.
     state : State
-        Where to start.
+        Warm start.
 
     Attributes
     ----------
     coef : ndarray
-        Current coefficients; replaced, never changed in place.
+        Current coefficients; replaced, never modified in place.
     intercept : float or ndarray of shape (d,)
-        Current intercept, 0 if it is not free; replaced, never changed in place.
+        Current intercept, 0 if it is not fitted; replaced, never modified in place.
     res : ndarray
         Residuals at the last certificate, or current ones, as the subclass chooses.
     sigma : float
@@ -226,15 +226,15 @@ class CertifiedSearch(Search[ProblemT]):
     idle : int
         Rounds since the best certificate improved by a tenth.
     share : float
-        Factor, at most 1, on the accuracy of a round. It falls where certificates lag
-        behind the inner problem, because balancing the dual point has its price.
+        Factor, at most 1, on the accuracy of a round. It decreases if certificates are
+        worse than the inner problem, because balancing the dual point has a cost.
     expected : float
-        Gap that the last round should have reached, from ``_gap_parts``.
+        Gap expected after the last round, from ``_gap_parts``.
     inexact : float
         Class attribute: a round ends when the error of the inner problem is this
-        multiple of the gap that smoothing leaves.
+        multiple of the gap due to smoothing.
     patience : int
-        Class attribute: rounds without progress before the search gives up.
+        Class attribute: rounds without progress before the search stops.
     """
 
     inexact = 1.0
@@ -281,7 +281,7 @@ class CertifiedSearch(Search[ProblemT]):
         return 0.0
 
     def _start_round(self) -> None:
-        """Choose active rows; there are none by default."""
+        """Choose active rows; by default all rows."""
 
     @abstractmethod
     def _gradient(self) -> NDArray: ...
@@ -300,14 +300,14 @@ class CertifiedSearch(Search[ProblemT]):
     def _evaluate(self) -> bool: ...
 
     def _step_certificate(self) -> Certificate | None:
-        """Return what to report after a step; by default nothing."""
+        """Return a certificate to report after a step; by default None."""
         return None
 
     @abstractmethod
     def _certify(self) -> Certificate: ...
 
     def _has_stalled(self, before: int, settled: bool) -> bool:
-        """Whether to give up; the round took ``steps - before`` steps."""
+        """Whether to stop without progress; the round took ``steps - before`` steps."""
         return self.idle >= self.patience
 
     @abstractmethod
@@ -333,12 +333,12 @@ class CertifiedSearch(Search[ProblemT]):
             self.steps += 1
             if not self._evaluate():
                 return False
-            if self.report is not None:  # a limit of time waits for no round
+            if self.report is not None:  # a time limit applies within a round
                 self._call_back(self._step_certificate() or self.best)
         return False
 
     def _settled(self, rho: NDArray, step: int) -> bool:
-        """Whether the inner problem is solved as exactly as the round needs."""
+        """Whether the inner problem is solved accurately enough for the round."""
         error, young = self._gap_parts(rho)
         self.expected = error + young
         if self.expected <= 0.9 * self.share * self.target:
@@ -365,7 +365,7 @@ class CertifiedSearch(Search[ProblemT]):
         start : float
             Derivative of the objective at 0.
         other_slope : float
-            Minus the constant derivative of the sum over the other rows.
+            Negative constant derivative of the sum over the other rows.
         """
         n = self.problem.n
         alpha = self.problem.alpha
@@ -383,7 +383,7 @@ class CertifiedSearch(Search[ProblemT]):
             self.best = certificate
 
     def _tighten(self, certificate: Certificate) -> None:
-        """Lower `share` where the certificate lags behind what was expected."""
+        """Lower `share` if the certificate is worse than expected."""
         late = certificate.gap > 2.0 * self.expected or self.expected <= self.target
         if certificate.gap > self.target and late:
             reached = self.expected / self.target
@@ -394,12 +394,12 @@ class CertifiedSearch(Search[ProblemT]):
         return certificate.gap <= max(self.tol * certificate.scale, self.floor)
 
     def _compared(self) -> NDArray:
-        """Return the residuals of some rows, whose changes stand for all."""
+        """Return the residuals of a subset of rows, to measure their change."""
         return self.res[..., :: max(1, self.res.shape[-1] // _COMPARED)]
 
 
 def cold_start(problem: CertifiedProblem) -> State:
-    """Return zero coefficients and, if it is free, a good intercept for them."""
+    """Return zero coefficients with a good intercept, if it is fitted."""
     coef, intercept, _ = problem.shapes
     b = problem.best_constant() if problem.fit_intercept else np.zeros(intercept)[()]
     return State(np.zeros(coef), b)
@@ -438,7 +438,7 @@ def nested_start(
         spread = part.spread(part.residual(best.coef, best.intercept))
         sigma = 0.3 * np.sqrt(problem.rank / size) * spread
         last = best.state or state
-        gram = last.gram if last.inside is None else None  # else of these rows alone
+        gram = last.gram if last.inside is None else None  # else of these rows only
         state = State(best.coef, best.intercept, None, sigma or None, gram)
     return state
 

@@ -1,1 +1,1 @@
-"""Scalar losses on all rows of a kernel matrix, by products with it."""
+"""Scalar losses on all rows of a kernel matrix, using only products with it."""

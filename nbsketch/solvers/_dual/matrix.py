@@ -1,13 +1,13 @@
 r"""Several outputs with a matrix kernel :math:`k(x, x') M`, as one kernel matrix.
 
-An entry is a pair of a row and an output; those of one output are contiguous. The
+An entry is a pair of a row and an output; the entries of one output are contiguous. The
 matrix of all entries is :math:`M \otimes K`: a product with it is one product with K
 for all outputs.
 
-Products with K for several searches at once.
+Also shared products with K for several searches.
 
-A search is a generator: it yields a vector and is sent the product of K with it. The
-searches of all columns run side by side, so that one pass over K serves all of them.
+A search is a generator: it yields a vector and receives the product of K with it. The
+searches of all columns run in parallel, so that one pass over K is used by all.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from numpy.typing import NDArray
 from nbsketch.solvers._linear.cholesky import LowRankPreconditioner
 from nbsketch.solvers._linear.conjugate_gradients import SymmetricOperator
 
-# Share of the columns up to which they are evaluated alone, twice as dear per value.
+# Up to this share of the columns, only these are evaluated, at twice the cost per
+# value.
 _FEW = 1 / 12
 
 
@@ -103,7 +104,7 @@ class CoupledMatrix:
         return self.K.diag()[self.row] * np.diagonal(self.M)[self.output]
 
     def _distinct(self, index: NDArray) -> tuple[NDArray, NDArray]:
-        """Return the rows of K that entries belong to, and the place of each entry."""
+        """Return the rows of K for the entries, and the position of each entry."""
         return np.unique(self.row[index], return_inverse=True)
 
 
@@ -172,7 +173,7 @@ class CoupledPreconditioner(LowRankPreconditioner):
 
 
 ResultT = TypeVar("ResultT")
-# What a search yields, is sent, and returns.
+# Values that a search yields, receives and returns.
 Steps = Generator[NDArray, NDArray, ResultT]
 
 
@@ -192,7 +193,7 @@ def run_together(K: SymmetricOperator, searches: list[Steps]) -> list:
 
 
 def _multiply(K: SymmetricOperator, vectors: list[NDArray]) -> list[NDArray]:
-    """Return K v for each vector, from the columns of K that it has entries for."""
+    """Return K v for each vector, from the columns of K with nonzero entries."""
     n = K.shape[0]
     products = [np.zeros(0)] * len(vectors)
     dense = []

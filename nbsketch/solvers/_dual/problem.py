@@ -5,9 +5,8 @@ r"""A problem in the dual coefficients of a kernel matrix, and its certificate.
 
 at the optimum, with a dual point a within the bounds of the conjugate. Each output j
 has an intercept; the entries of an output are contiguous. For any such a with
-:math:`\sum_{i \in j} s_i a_i = 0` for each output, and
-:math:`f = K (s \circ a) / (n \alpha)`, the duality gap is a sum of Fenchel-Young
-terms: no inverse of K is in it.
+:math:`\sum_{i \in j} s_i a_i = 0` for each output, and :math:`f = K (s \circ a) / (n
+\alpha)`, the duality gap is a sum of Fenchel-Young terms, without an inverse of K.
 """
 
 from bisect import bisect_left
@@ -23,9 +22,9 @@ from nbsketch.solvers.row_loss import RowLoss
 
 # Rows with a smaller curvature count as linear.
 _FLAT = 1e-10
-# Losses below this share of the largest one are rounding, and do not count as typical.
+# Losses below this share of the largest are rounding and do not count as typical.
 _NOTHING = 1e-9
-# Accuracy of an intercept, over the width of what brackets it.
+# Accuracy of an intercept, relative to the width of its bracket.
 _ROOT = 1e-12
 
 
@@ -35,7 +34,7 @@ class Point(NamedTuple):
     a: NDArray  # (n,), dual point
     curvature: NDArray  # (n,), weighted second derivative times the smoothness
     smoothness: float  # gam + sigma
-    young: float  # mean of the Fenchel-Young terms: what smoothing costs
+    young: float  # mean of the Fenchel-Young terms: the cost of smoothing
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,7 +59,7 @@ class DualProblem:
         return self.n * self.alpha
 
     def spread(self, b: NDArray) -> NDArray:
-        """Return the entry of b (d,) that belongs to each entry of the problem."""
+        """Return the entry of b (d,) for each entry of the problem."""
         return np.repeat(b, self.n // self.outputs)
 
     def totals(self, v: NDArray) -> NDArray:
@@ -68,7 +67,7 @@ class DualProblem:
         return v.reshape(self.outputs, -1).sum(axis=1)
 
     def output(self, j: int) -> tuple[slice, Self]:
-        """Return the entries of an output, and the problem of these alone."""
+        """Return the entries of an output, and the problem restricted to them."""
         size = self.n // self.outputs
         part = slice(j * size, (j + 1) * size)
         y = self.y[part]
@@ -111,7 +110,7 @@ class DualProblem:
         sigma: float = 0.0,
         center: NDArray | None = None,
     ) -> NDArray:
-        """Return the intercepts (d,) that are best for residuals without them."""
+        """Return the best intercepts (d,) for residuals without intercepts."""
         b = np.zeros(self.outputs)
         around = np.zeros(self.n)
         if center is not None:
@@ -158,7 +157,7 @@ class DualProblem:
         return Certificate(c, b, a, objective, young / self.n, scale, noise)
 
     def _noise(self, res: NDArray, a: NDArray, losses: NDArray, error: float) -> float:
-        """Return what independent errors of predictions add to the gap."""
+        """Return the increase of the gap by independent errors of predictions."""
         values = self.rows.values
         both = (values(res + error) + values(res - error)) / 2 - losses
         slopes = self.point(res, 0.0, np.zeros(self.n)).a - a
@@ -167,7 +166,7 @@ class DualProblem:
 
 
 def _root(slope: Any, start: float, width: float) -> float:
-    """Return where a nondecreasing function changes its sign, by Brent's method."""
+    """Return the sign change of a nondecreasing function, by Brent's method."""
     low = start - width
     high = start + width
     while slope(low) > 0 and width < 1e300:

@@ -1,10 +1,10 @@
 r"""Semismooth Newton steps in the coefficients of a kernel matrix, as a generator.
 
-The loss is smoothed by sigma around a dual point, its Moreau envelope there, unless it
-is smooth. Where n alpha c differs from the dual point a of the residuals, the Newton
-equation gives d = a / (n alpha) - c for rows beyond a kink and a linear system for
-those between. The step is that of an exact line search; where the inner problem is
-solved, the dual point becomes the center and sigma shrinks.
+The loss is smoothed by sigma around a dual point (its Moreau envelope there), unless it
+is smooth. If n alpha c differs from the dual point a of the residuals, the Newton
+equation gives d = a / (n alpha) - c for rows beyond a kink and a linear system for rows
+between kinks. Steps use an exact line search; once the inner problem is solved, the
+dual point becomes the center and sigma decreases.
 
 X. Li, D. Sun, K.-C. Toh, "A highly efficient semismooth Newton augmented Lagrangian
 method for solving Lasso problems", 2018.
@@ -14,7 +14,7 @@ Newton directions: the linear system of the rows between kinks.
 .. math:: (K_{BB} + \lambda W^{-1}) d_B + E \delta = r_B, \qquad E^\top d_B = t
 
 with the indicators E of the outputs, by a Cholesky factorization if B is small, else by
-preconditioned conjugate gradients among the d of the given sums.
+preconditioned conjugate gradients among the d with the given sums.
 """
 
 from __future__ import annotations
@@ -42,45 +42,46 @@ from nbsketch.solvers._linear.conjugate_gradients import (
 )
 from nbsketch.solvers.row_loss import typical_mean
 
-# Up to this many rows a factorization is as fast as the steps that it saves, for most
-# systems and for those that take many.
+# Up to this many rows a factorization is as fast as the steps that it replaces, for
+# most systems and for systems that take many steps.
 DIRECT = 1500
 DIRECT_HARD = 4000
-# Up to this share of the rows, products with K_BB beat those with K.
+# Up to this share of the rows, products with K_BB are faster than with K.
 _PART = 0.4
 STEPS = 100
-# Share of its trace that is added to the diagonal of a matrix without a factor.
+# Share of the trace added to the diagonal of an indefinite matrix.
 _JITTER = 1e-15
-# First sigma over the mean residual: nearly all rows are between kinks, and the first
-# steps are full ones. From a start nearby it is smaller.
+# First sigma relative to the mean residual: nearly all rows are between kinks, and the
+# first steps are full. With a warm start it is smaller.
 _COLD = 100.0
 _WARM = 1.0
 # Factors of sigma after rounds of one, two, three and more steps.
 _SHRINK = 0.3, 0.5, 0.7, 0.8
-# Multiple of gam below which a sigma would not help.
+# Multiple of gam below which a sigma is useless.
 _SMOOTH = 0.5
-# Factor of sigma after a linear system that conjugate gradients cannot solve: sigma is
-# kept there, and shrinks by a factor after a round that ends with few of their steps.
+# Factor of sigma after a linear system that conjugate gradients cannot solve: sigma
+# stays there, and decreases by a factor after a round that ends with few of their
+# steps.
 _GROW = 3.0
 _EASIER = 0.5
 _EASY = 30
-# A round ends where the inner problem is solved to this share of what smoothing costs,
+# A round ends when the inner problem is solved to this share of the cost of smoothing,
 # or exactly if that is small enough for the certificate.
 _INEXACT = 0.01
 _EXACT = 1e-9
-# Linear systems are solved to this share of what smoothing costs, and of the error
+# Linear systems are solved to this share of the cost of smoothing, and of the error
 # before the step.
 _ACCURACY = 0.003
 _FORCING = 0.003
-# Certificates are computed where the estimated gap is below this multiple of the goal.
+# Certificates are computed if the estimated gap is below this multiple of the target.
 _NEAR = 3.0
-# Steps in a round, and rounds of a smooth loss without progress, before it is given up.
+# Maximum steps in a round, and rounds of a smooth loss without progress.
 _LONG = 40
 _PATIENCE = 8
-# Rows on which errors of the predictions are measured, and a factor for safety.
+# Rows for measuring errors of the predictions, and a safety factor.
 _SAMPLED = 64
 _SAFETY = 1.5
-# A gap below this share of the objective at the start counts as zero.
+# A gap below this share of the initial objective counts as zero.
 _ROUNDING = 1e-15
 
 
@@ -89,7 +90,7 @@ class InsideSystem(NamedTuple):
 
     weights: NDArray  # (n,), W
     shift: float  # lambda
-    right: NDArray  # (n,), used on those rows only
+    right: NDArray  # (n,), used only on these rows
     output: NDArray  # (n,), number of the output of each row
     total: NDArray | None  # of d for each output; None without intercepts
     tolerance: float  # largest weighted square of the residual
@@ -98,9 +99,9 @@ class InsideSystem(NamedTuple):
 class Direction(NamedTuple):
     """Its solution."""
 
-    d: NDArray  # (n,), zero off these rows
+    d: NDArray  # (n,), zero for other rows
     intercept: NDArray
-    product: NDArray | None  # K d, if it is known
+    product: NDArray | None  # K d, if known
     steps: int | None  # of conjugate gradients; None if they did not converge
 
 
@@ -110,10 +111,10 @@ def solve_inside(
     system: InsideSystem,
     hard: bool,
 ) -> Steps[Direction]:
-    """Solve the system, whole products with K being left to the caller.
+    """Solve the system; complete products with K are left to the caller.
 
-    If conjugate gradients are known to take many steps, `hard`, more rows are solved
-    by a factorization, as many as fit into memory.
+    If conjugate gradients take many steps (`hard`), more rows are factorized, as many
+    as fit into memory.
     """
     rows = np.flatnonzero(system.weights)
     hard = hard and fits(8.0 * len(rows) ** 2, copies=2)
@@ -132,7 +133,7 @@ def _in_part(
     system: InsideSystem,
     rows: NDArray,
 ) -> Direction:
-    """Solve with the block of these rows as an operator of its own."""
+    """Solve with the block of these rows as a separate operator."""
     names = "weights", "right", "output"
     smaller = system._replace(**{name: getattr(system, name)[rows] for name in names})
     inside = np.ones(len(rows), dtype=bool)
@@ -144,7 +145,7 @@ def _in_part(
 
 
 def _factorize(K: SymmetricOperator, rows: NDArray, system: InsideSystem) -> Direction:
-    """Solve by Cholesky factors, of a matrix with as much jitter as it takes."""
+    """Solve by Cholesky factors, with as much jitter as necessary."""
     d = np.zeros(len(system.weights))
     sums = _Sums(system, rows)
     if not len(rows):
@@ -160,10 +161,10 @@ def _factorize(K: SymmetricOperator, rows: NDArray, system: InsideSystem) -> Dir
 
 
 class _Sums:
-    """The sums of vectors over the rows of each output, and moves that change them.
+    """Sums of vectors over the rows of each output, and moves that change them.
 
-    `indicators` are those of the outputs with intercepts, on some of the rows; `shift`
-    are the multipliers of the last projection.
+    `indicators` belong to the outputs with intercepts, on a subset of rows; `shift` are
+    the multipliers of the last projection.
     """
 
     def __init__(self, system: InsideSystem, rows: NDArray) -> None:
@@ -173,12 +174,12 @@ class _Sums:
         self.shift = np.zeros(self.count)
 
     def set(self, moves: NDArray) -> None:
-        """Take the moves: the inverse of a matrix, times the indicators."""
+        """Set the moves: the inverse of a matrix, times the indicators."""
         self.moves = moves
         self.inverse = np.linalg.pinv(self.indicators.T @ moves, hermitian=True)
 
     def project(self, z: NDArray, total: NDArray | None = None) -> NDArray:
-        """Return z with sums `total`, zero if None."""
+        """Return z with sums `total`; zero if None."""
         excess = self.indicators.T @ z
         if total is not None:
             excess -= total
@@ -224,15 +225,15 @@ def _iterate(
 
 
 class Start(NamedTuple):
-    """Where a search starts."""
+    """Starting point of a search."""
 
     c: NDArray
     intercept: NDArray
-    center: NDArray | None = None  # dual point of a solution nearby
+    center: NDArray | None = None  # dual point of a similar solution
 
 
 class DualLimits(NamedTuple):
-    """When to stop."""
+    """Stopping criteria."""
 
     tol: float
     steps: int
@@ -266,14 +267,14 @@ class DualSearch:
         self.output = problem.spread(np.arange(problem.outputs))
         count = min(_SAMPLED, problem.n)
         self.sampled = np.random.default_rng(0).choice(problem.n, count, replace=False)
-        self.least = 0.0  # sigma with which linear systems can be solved
-        self.inner: int | None = 0  # steps in the last system, None for too many
-        self.hard = False  # whether one has taken many
+        self.least = 0.0  # sigma for which linear systems can be solved
+        self.inner: int | None = 0  # steps in the last system; None: too many
+        self.hard = False  # whether a system has taken many steps
         self.best: Any = None
         self.floor = 0.0
 
     def run(self) -> Steps[Certificate]:
-        """Search until certified, stuck or out of budget; return the best point."""
+        """Search until certified, stalled or at a limit; return the best point."""
         p = self.problem
         start = self.start
         self.fitted = yield self.c
@@ -309,7 +310,7 @@ class DualSearch:
 
     @property
     def converged(self) -> bool:
-        """Whether the best certificate is good enough."""
+        """Whether the best certificate reaches the target."""
         return bool(self.best.gap + self.best.noise <= self._goal)
 
     @property
@@ -336,7 +337,7 @@ class DualSearch:
         point = p.point(self._res, *smoothing)
         stuck = p.totals(point.curvature) == 0
         if p.fit_intercept and stuck.any():
-            # No row is between kinks: nothing else moves the intercept.
+            # Without rows between kinks, nothing else changes the intercept.
             free = p.intercept(p.y - self.fitted, self.b, *smoothing)
             self.b = np.where(stuck, free, self.b)
             point = p.point(self._res, *smoothing)
@@ -357,13 +358,13 @@ class DualSearch:
         return sigma if sigma > _SMOOTH * self.problem.rows.gam else 0.0
 
     def _error(self, point: Point) -> float:
-        """Return the gap of the inner problem, nearly."""
+        """Return the approximate gap of the inner problem."""
         p = self.problem
         square = float(p.weights @ (p.ratio(self.c) - point.a) ** 2)
         return square * point.smoothness / (2 * p.n)
 
     def _settled(self, point: Point) -> bool:
-        """Whether to shrink sigma; not where the exact inner solution would do."""
+        """Whether to decrease sigma; not if the exact inner solution would suffice."""
         error = self._error(point)
         goal = self._goal
         share = _INEXACT if point.young > goal / 2 else _EXACT

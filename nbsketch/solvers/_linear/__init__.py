@@ -1,1 +1,1 @@
-"""Linear algebra that several solvers share."""
+"""Linear algebra shared by the solvers."""

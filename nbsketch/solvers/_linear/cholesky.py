@@ -1,33 +1,33 @@
-r"""Cholesky factors of matrices that rounding may have made indefinite.
+r"""Cholesky factors of matrices that may be indefinite by rounding.
 
-Partial Cholesky factor of a kernel matrix, with randomly chosen pivots.
+Partial Cholesky factor of a kernel matrix, with random pivots:
 
 .. math:: K \approx F F^\top, \qquad F \in \mathbb R^{n \times m}
 
-Block variant of randomly pivoted Cholesky: Chen, Epperly, Tropp and Webber,
-"Randomly pivoted Cholesky", 2022, Algorithm 2.2, as a preconditioner in Diaz, Epperly,
-Frangella, Tropp and Webber, "Robust, randomized preconditioning for kernel ridge
-regression", 2023. Proposals of a block that are accepted or rejected one by one:
-Epperly, Tropp and Webber, "Embrace rejection", 2024.
+Block variant of randomly pivoted Cholesky: Chen, Epperly, Tropp and Webber, "Randomly
+pivoted Cholesky", 2022, Algorithm 2.2; as a preconditioner: Diaz, Epperly, Frangella,
+Tropp and Webber, "Robust, randomized preconditioning for kernel ridge regression",
+2023. Proposals of a block can be accepted or rejected individually: Epperly, Tropp and
+Webber, "Embrace rejection", 2024.
 
-Low-rank preconditioner of a kernel matrix plus a multiple of inverse weights.
+Low-rank preconditioner of a kernel matrix plus a multiple of inverse weights:
 
 .. math:: P = F F^\top + \theta W^{-1}, \qquad P^{-1} = \frac1\theta W^{1/2}
           \bigl(I - \tilde F (\tilde F^\top \tilde F + \theta I)^{-1} \tilde F^\top
           \bigr) W^{1/2}, \qquad \tilde F = W^{1/2} F
 
-by Woodbury's identity. Rounding leaves about eps |r| where the shift over the largest
-eigenvalue times |r| should be left, so that theta is at least 2 eps tr(F F^T): a larger
-one than the shift hardly matters as long as the residual K - F F^T is larger still.
+by Woodbury's identity. Rounding leaves about eps |r| instead of |r| times the shift
+over the largest eigenvalue, so theta is at least 2 eps tr(F F^T). A theta above the
+shift is harmless as long as the residual K - F F^T is larger.
 
-Low-rank preconditioner with diagonal blocks of near rows, for small shifts.
+Low-rank preconditioner with diagonal blocks of neighboring rows, for small shifts:
 
 .. math:: P = F F^\top + D, \qquad D = \operatorname{blockdiag}_b \bigl(
           (K - F F^\top)_{bb} + \lambda W^{-1}_{bb}\bigr)
 
-F describes what all rows share, the blocks what near rows share beyond it. With
-:math:`U^\top U = W^{1/2} D W^{1/2}` and :math:`G = F^\top W^{1/2} U^{-1}`, Woodbury's
-identity gives
+F represents the part shared by all rows, the blocks the remaining part shared by
+neighbors. With :math:`U^\top U = W^{1/2} D W^{1/2}` and :math:`G = F^\top W^{1/2}
+U^{-1}`, Woodbury's identity gives
 
 .. math:: P^{-1} = W^{1/2} U^{-1} \bigl(I - G^\top (I + G G^\top)^{-1} G\bigr)
           U^{-\top} W^{1/2} .
@@ -44,35 +44,37 @@ from numpy.typing import DTypeLike, NDArray
 from nbsketch._machine.memory import fits
 from nbsketch.solvers._linear.conjugate_gradients import SymmetricOperator
 
-# Factor of what is added to the diagonal from one trial to the next.
+# Factor between trials of the number added to the diagonal.
 _GROWTH = 4
-# Blocks of pivots: a tenth of all of them, of which none needs fewer than this.
+# Pivots per block: a tenth of all pivots, but at least this number.
 _BLOCKS = 10
 _LEAST_BLOCK = 50
-# Units of rounding added to the diagonal of a block, and left as residual at the end.
+# Units of rounding added to the diagonal of a block, and left as the final residual.
 _JITTER = 16
 _RESIDUAL = 80
-# Most rows of a block, and steps of the power method for a direction to split along.
+# Maximum rows of a block, and steps of the power method for the direction of a split.
 _ROWS = 500
 _STEPS = 3
-# A block without a Cholesky factor gets this share of the shift more, then four times.
+# The shift of an indefinite block is increased by this share, then by four times more.
 _MORE = 0.25
-# Default rank: 8 sqrt(n) between these. Larger ones cost more than the steps they save.
+# Default rank: 8 sqrt(n) between these. Larger ranks cost more than the steps they
+# save.
 _RANK = 8.0
 _RANKS = (300, 2000)
 # No memory limit reduces it below this.
 _LEAST_RANK = 50
-# Copies of the factor: itself, weighted, and a part of it or that of another shift.
+# Copies of the factor: itself, weighted, and a part of it or for another shift.
 _COPIES = 3
-# Factors are float64 where the shift is below this share of the trace.
+# Factors are float64 if the shift is below this share of the trace.
 _SMALL_SHIFT = 2.4e-7
-# Diagonal blocks pay where the shift is below this share of the mean diagonal: at
-# 1.6e-4 and 4e-4 .4 to .7 of the time where many passes are needed (california, power
-# plant, a robot arm), 1.1 to 1.9 of a second or two where few are (elevators, kegg).
+# Diagonal blocks are used if the shift is below this share of the mean diagonal: at
+# 1.6e-4 and 4e-4 they take 0.4 to 0.7 of the time if many passes are needed
+# (california, power plant, a robot arm), 1.1 to 1.9 of a second or two if few are
+# (elevators, kegg).
 _LOCAL_SHIFT = 5e-4
 # Share of the trace by which theta exceeds rounding.
 _ROUNDINGS = 2
-# Rows of F whose weights are changed at a time.
+# Rows of F reweighted at a time.
 _CHUNK = 8192
 
 
@@ -81,9 +83,9 @@ def raised_cholesky(
 ) -> tuple[NDArray, float]:
     """Return the upper Cholesky factor of a matrix plus ``shift I``, and the shift.
 
-    If there is none, `more` (3 times the shift by default) is added to the shift, then
-    4 times, 16 times as much. The upper triangle of the matrix is used; the lower one
-    of the factor is undefined.
+    If it does not exist, `more` (default: 3 times the shift) is added to the shift,
+    then 4 times, 16 times as much. Only the upper triangle of the matrix is used; the
+    lower triangle of the factor is undefined.
     """
     (potrf,) = scipy.linalg.lapack.get_lapack_funcs(("potrf",), (matrix,))
     diagonal = np.diag_indices_from(matrix)
@@ -118,7 +120,7 @@ def solve_positive_upper(upper: NDArray, V: NDArray) -> NDArray:
 def scaled_columns(
     R: NDArray, dtype: DTypeLike | None = None
 ) -> tuple[NDArray, NDArray]:
-    """Return the largest entries of columns, 1 for zeros, and R over them."""
+    """Return the largest entries of columns (1 for zeros), and R divided by them."""
     size = np.abs(R).max(axis=0, initial=0)
     size[size == 0] = 1.0
     return size, np.asfortranarray(R / size, dtype)
@@ -135,10 +137,11 @@ def partial_cholesky(
 ) -> tuple[NDArray, NDArray]:
     """Return the transposed factor F^T of shape (m, n) and its m pivots.
 
-    Pivots are drawn with probabilities proportional to the diagonal of the residual
-    K - F F^T. There are `rank` of them, or fewer if the trace of the residual falls to
-    `tolerance`, or to what rounding leaves of it. They have the law of pivots drawn
-    `one_by_one`, or that of blocks, in which near rows are pivots together.
+    Pivots are drawn with probabilities proportional to the diagonal of the residual K -
+    F F^T. Their number is `rank`, or less if the trace of the residual decreases to
+    `tolerance`, or to rounding. Their distribution is that of sequential draws if
+    `one_by_one`, otherwise of block draws, where neighboring rows may be pivots
+    together.
     """
     diagonal = K.diag()
     mean = float(diagonal.mean())
@@ -164,7 +167,7 @@ def partial_cholesky(
 
 
 def _draw(diagonal: NDArray, count: int, rng: np.random.Generator) -> NDArray:
-    """Return different rows, drawn with probabilities proportional to the diagonal."""
+    """Return distinct rows, drawn with probabilities proportional to the diagonal."""
     count = min(count, int(np.count_nonzero(diagonal)))
     drawn = rng.choice(len(diagonal), 2 * count, p=diagonal / diagonal.sum())
     return np.sort(rng.permutation(np.unique(drawn))[:count])
@@ -177,10 +180,10 @@ def _accepted(
     count: int,
     rng: np.random.Generator,
 ) -> NDArray:
-    """Return at most `count` rows with the law of rows that are drawn one by one.
+    """Return at most `count` rows with the distribution of sequential draws.
 
-    Of a block of proposals each one is accepted with the share of its residual that
-    those accepted before leave.
+    Each proposal of a block is accepted with probability equal to the share of its
+    residual that remains after those accepted before.
     """
     share = diagonal / diagonal.sum()
     proposed = rng.choice(len(share), max(_LEAST_BLOCK, count), p=share)
@@ -201,7 +204,7 @@ def _accepted(
 def _block_factor(
     K: SymmetricOperator, index: NDArray, factor: NDArray, jitter: float
 ) -> NDArray:
-    """Return the rows of F^T for a block of pivots, given those before."""
+    """Return the rows of F^T for a block of pivots, given the previous ones."""
     schur = np.ascontiguousarray(K.rows(index), dtype=factor.dtype)
     if len(factor):
         schur -= factor[:, index].T @ factor
@@ -219,13 +222,13 @@ class BlockPreconditioner:
     Parameters
     ----------
     K : SymmetricOperator of shape (n, n)
-        Kernel matrix, of which diagonal blocks are evaluated.
+        Kernel matrix; its diagonal blocks are evaluated.
     factor : ndarray of shape (m, n)
         F^T in float64. Scaled in place.
     rng : Generator
-        For the partition of the rows.
+        Random numbers of the partition of the rows.
     weights : ndarray of shape (n,), optional
-        W, at least 0. The identity by default.
+        W, at least 0. Default: the identity.
     """
 
     def __init__(
@@ -248,7 +251,7 @@ class BlockPreconditioner:
         return len(self.factor)
 
     def solve(self, R: NDArray, shifts: NDArray) -> NDArray:
-        """Return P^{-1} R for R of shape (n, d), one shift for each column."""
+        """Return P^{-1} R for R of shape (n, d), with one shift per column."""
         out = R * self._root[:, None]
         for c, shift in enumerate(shifts):
             out[:, c] = self._solve(out[:, c], *self._with_shift(float(shift)))
@@ -287,9 +290,10 @@ class BlockPreconditioner:
 
 
 def _partition(factor: NDArray, rng: np.random.Generator) -> Iterator[NDArray]:
-    """Yield blocks of near rows: halves along their direction of largest spread.
+    """Yield blocks of neighboring rows: halves along the direction of largest spread.
 
-    Rows are near if their columns of F^T, coordinates of their features, are.
+    Rows are neighbors if their columns of F^T, coordinates of their features, are
+    close.
     """
     waiting = [np.arange(factor.shape[1])]
     while waiting:
@@ -311,14 +315,14 @@ class LowRankPreconditioner:
     """P^{-1} from a factor F^T of shape (m, n), for several shifts at once.
 
     Weights can be changed: the Gram matrix of the weighted factor is updated by the
-    rows whose weights differ, as long as these are few.
+    rows whose weights differ, if these are few.
 
     Parameters
     ----------
     factor : ndarray of shape (m, n)
-        F^T, in float32 or float64, the type of all that follows.
+        F^T, in float32 or float64, the dtype of all computations.
     weights : ndarray of shape (n,), optional
-        W, at least 0. The identity by default.
+        W, at least 0. Default: the identity.
     """
 
     def __init__(self, factor: NDArray, weights: NDArray | None = None) -> None:
@@ -340,7 +344,7 @@ class LowRankPreconditioner:
         return self.factor.shape[1], self.factor.shape[0]
 
     def reweight(self, weights: NDArray) -> None:
-        """Change the weights (n,); rows of weight zero do not count."""
+        """Change the weights (n,); rows of weight zero are ignored."""
         changed = np.flatnonzero(weights != self._weights)
         if len(changed) > np.count_nonzero(weights) / 2:
             self._gram[:] = 0
@@ -358,7 +362,7 @@ class LowRankPreconditioner:
         self._root = np.sqrt(weights)[:, None]
 
     def solve(self, R: NDArray, shifts: NDArray) -> NDArray:
-        """Return P^{-1} R for R of shape (n, d), one shift for each column."""
+        """Return P^{-1} R for R of shape (n, d), with one shift per column."""
         size, V = scaled_columns(R * self._root, self.factor.dtype)
         root = self._root.astype(V.dtype)
         G = self._times(V * root)
@@ -370,7 +374,7 @@ class LowRankPreconditioner:
         return V * (size / thetas) * self._root
 
     def restricted(self, rows: NDArray) -> Self:
-        """Return the preconditioner of all rows of positive weight, these, alone."""
+        """Return the preconditioner restricted to the rows of positive weight."""
         part = copy(self)
         part._take(rows)
         part._weights = self._weights[rows]
@@ -413,9 +417,9 @@ Preconditioner = LowRankPreconditioner | BlockPreconditioner
 
 
 def default_rank(n: int, share: float = 1.0, outputs: int = 1) -> int:
-    """Return a share of the rank for n rows, at most that for all outputs together.
+    """Return a share of the rank for n rows, at most the rank for all outputs.
 
-    It is halved, as far as the factor has a use, until its copies fit into memory.
+    It is halved, down to a minimum, until its copies fit into memory.
     """
     rank = int(np.clip(share * _RANK * n**0.5, *_RANKS))
     rank = min(rank, _RANKS[1] // outputs)
@@ -455,39 +459,39 @@ def build_preconditioner(
 
     .. math:: P = F F^\top + \theta W^{-1} \approx K + n \alpha W^{-1}
 
-    with F from block randomly pivoted Cholesky, or with the diagonal blocks of
-    :math:`K - F F^\top + n \alpha W^{-1}` that belong to near rows in place of the
-    last term. `nbsketch.solvers.solve_conjugate` takes it for any penalty that is not
-    much smaller.
+    with F from block randomly pivoted Cholesky. Alternatively, the last term is
+    replaced by the diagonal blocks of :math:`K - F F^\top + n \alpha W^{-1}` for
+    neighboring rows. `nbsketch.solvers.solve_conjugate` accepts it for any penalty that
+    is not much smaller.
 
     Parameters
     ----------
     K : SymmetricGram of shape (n, n)
-        Kernel matrix, of which `rank` rows are evaluated.
+        Kernel matrix; `rank` of its rows are evaluated.
     shift : float
-        Smallest n alpha that it is for. With an output matrix, n alpha over its largest
-        eigenvalue.
+        Smallest n alpha for which it is used. With an output matrix, n alpha divided by
+        its largest eigenvalue.
     rng : Generator
-        Draws the pivots.
+        Random numbers of the pivots.
     rank : int, optional
-        Number of columns of F: 8 sqrt(n) between 300 and 2000 by default, at most n,
-        and fewer beyond the memory limit or if the rest of K is negligible. Building
-        takes n rank^2 operations.
+        Number of columns of F. Default: 8 sqrt(n) between 300 and 2000, at most n, and
+        fewer above the memory limit or if the remainder of K is negligible. The
+        construction takes n rank^2 operations.
     weights : ndarray of shape (n,), optional
-        Non-negative weights W of mean one.
+        Nonnegative weights W of mean one.
     dtype : {float32, float64}, optional
-        Type of F. By default float64 if the shift is below 2.4e-7 tr(K), which float32
-        cannot represent beside the largest eigenvalues.
+        Dtype of F. Default: float64 if the shift is below 2.4e-7 tr(K), which float32
+        cannot represent next to the largest eigenvalues.
     local : bool, optional
-        Whether to add diagonal blocks, of at most 500 rows and in float64. They cut
-        the passes to a third where the penalty is small, and take as long to build as
-        F. By default, if neither `rank` nor `dtype` is given and the blocks fit into
-        memory, where the shift is below 5e-4 of the mean diagonal of K.
+        Whether to add diagonal blocks, of at most 500 rows and in float64. They reduce
+        the passes to a third if the penalty is small, and take as long to build as F.
+        Default: if neither `rank` nor `dtype` is given, the blocks fit into memory, and
+        the shift is below 5e-4 of the mean diagonal of K.
 
     Returns
     -------
     Preconditioner
-        With ``solve(R, shifts)`` for columns R and one shift for each.
+        Object with ``solve(R, shifts)`` for columns R and one shift per column.
 
     Examples
     --------

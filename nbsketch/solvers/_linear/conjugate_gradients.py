@@ -18,24 +18,24 @@ _NULL = 1e-12
 
 
 class ConjugateGradients:
-    """Directions and steps for a block of columns; products are left to the caller.
+    """Directions and steps for a block of columns; the caller computes products.
 
-    Columns have steps of their own and can be dropped one by one. The preconditioner
-    may change between steps (Polak and Ribiere), as rounding in float32 makes it.
+    Columns have separate steps and can be dropped individually. The preconditioner may
+    vary between steps (Polak and Ribiere), for example by rounding in float32.
 
     Parameters
     ----------
     R : ndarray of shape (n, k)
-        Residuals of the start.
+        Initial residuals.
     precondition : callable
         Called as ``precondition(R, columns)``; returns the preconditioned residuals.
     columns : ndarray of shape (k,), optional
-        Numbers of the columns, handed to `precondition`. Default: 0 to k - 1.
+        Numbers of the columns, passed to `precondition`. Default: 0 to k - 1.
 
     Attributes
     ----------
     R, D : ndarray of shape (n, k)
-        Residuals and directions of the columns that are left.
+        Residuals and directions of the remaining columns.
     slope : ndarray of shape (k,)
         Squared norms of the residuals in the metric of the preconditioner.
     """
@@ -56,7 +56,7 @@ class ConjugateGradients:
 
     @property
     def Z(self) -> NDArray:
-        """The preconditioned residuals, computed when they are first asked for."""
+        """The preconditioned residuals, computed on first access."""
         if self._Z is None:
             self._Z = self._precondition(self.R, self.columns)
         return self._Z
@@ -72,9 +72,9 @@ class ConjugateGradients:
         self.slope = slope
 
     def step(self, product: NDArray) -> NDArray:
-        """Move the residuals, given H D; return the step lengths of the solution.
+        """Update the residuals, given H D; return the step lengths of the solution.
 
-        A length is 0 if no curvature is left at this precision.
+        A length is 0 if the curvature is below the precision.
         """
         curvature = _dots(self.D, product)
         sound = (self.slope > 0) & (curvature > 0)
@@ -114,11 +114,11 @@ def conjugate_gradients(
     inverse : callable
         The preconditioner, an approximate inverse of H.
     right : ndarray of shape (p,)
-        Right side.
+        Right-hand side.
     tol : float
         Stop when the preconditioned norm of the residual is this share of the first.
     max_products : int
-        Largest number of products.
+        Maximum number of products.
 
     Returns
     -------
@@ -154,9 +154,9 @@ def _dots(A: NDArray, B: NDArray) -> NDArray:
 
 
 class SymmetricOperator(Protocol):
-    """A symmetric positive semi-definite matrix that can be multiplied and sampled.
+    """A symmetric positive semi-definite matrix with products and selected entries.
 
-    `nbsketch.gram.SymmetricGram` is one.
+    `nbsketch.gram.SymmetricGram` implements it.
     """
 
     shape: tuple[int, int]
@@ -181,7 +181,7 @@ class SymmetricOperator(Protocol):
         """Return (K v)[index] without rounding of the kernel values."""
 
     def take(self, index: NDArray) -> SymmetricOperator:
-        """Return the matrix of some rows and columns as an operator."""
+        """Return the submatrix of some rows and columns as an operator."""
 
 
 class StoredMatrix:
@@ -214,7 +214,7 @@ class StoredMatrix:
         return self._matrix[np.ix_(index, index)].astype(np.float64, copy=False)
 
     def take(self, index: NDArray) -> StoredMatrix:
-        """Return the matrix of some rows and columns."""
+        """Return the submatrix of some rows and columns."""
         return StoredMatrix(self._matrix[np.ix_(index, index)])
 
     def diag(self) -> NDArray:
@@ -223,7 +223,7 @@ class StoredMatrix:
 
 
 def as_operator(K: Any) -> Any:
-    """Return an array as a `StoredMatrix`, and an operator as it is."""
+    """Return an array as a `StoredMatrix`, and an operator unchanged."""
     return StoredMatrix(K) if isinstance(K, np.ndarray) else K
 
 
@@ -236,10 +236,10 @@ def check_columns(Y: ArrayLike, n: int) -> NDArray:
 
 
 def centered(Y: NDArray, weights: NDArray, is_free: bool) -> tuple[NDArray, NDArray]:
-    """Return means of columns, zero unless they are free, and Y less these means.
+    """Return the means of columns (zero without intercept), and Y minus the means.
 
-    Weights have mean one. The means of numbers far from zero are rounded: a second step
-    leaves differences whose own means are zero.
+    Weights have mean one. Means of numbers far from zero are rounded: a second step
+    leaves differences whose means are zero.
     """
     means = np.zeros(Y.shape[1])
     for _ in range(2 * is_free):
@@ -250,7 +250,7 @@ def centered(Y: NDArray, weights: NDArray, is_free: bool) -> tuple[NDArray, NDAr
 
 
 def output_basis(output: NDArray | None, n_outputs: int) -> tuple[NDArray, NDArray]:
-    """Return eigenvalues and eigenvectors of an output matrix; None is the identity."""
+    """Return eigenvalues and eigenvectors of an output matrix; None: the identity."""
     if output is None:
         return np.ones(n_outputs), np.eye(n_outputs)
     values, vectors = eigh(output)
@@ -258,18 +258,18 @@ def output_basis(output: NDArray | None, n_outputs: int) -> tuple[NDArray, NDArr
 
 
 class RotatedOutputs:
-    """Targets Y V for M = V D V^T; columns with D = 0 are fitted by constants alone.
+    """Targets Y V for M = V D V^T; columns with D = 0 are fitted by constants.
 
     Attributes
     ----------
     targets : ndarray of shape (n, d')
         The columns of Y V with positive eigenvalues.
     values : ndarray of shape (d',)
-        These eigenvalues.
+        The positive eigenvalues.
     weights : ndarray of shape (n,)
-        Non-negative weights of mean one.
+        Nonnegative weights of mean one.
     fit_intercept : bool
-        Whether intercepts are free.
+        Whether intercepts are fitted.
     """
 
     def __init__(
@@ -293,13 +293,13 @@ class RotatedOutputs:
         return (coef @ self._rotation)[:, self._used]
 
     def least_shift(self, alphas: Sequence[float] | NDArray) -> float:
-        """Return the least n alpha over an eigenvalue, for a preconditioner."""
+        """Return the minimum of n alpha over an eigenvalue, for a preconditioner."""
         return len(self.weights) * float(min(alphas)) / self.values.max(initial=1)
 
     def restore(
         self, coef: NDArray, intercept: NDArray
     ) -> tuple[NDArray, NDArray, float]:
-        """Return coefficients, intercepts and the loss of the columns not used."""
+        """Return coefficients, intercepts and the loss of the unused columns."""
         used = self._used
         A = np.zeros((len(coef), len(used)))
         b = np.zeros(len(used))
@@ -316,11 +316,11 @@ class ColumnGaps(NamedTuple):
 
     objective: NDArray  # (d,)
     gap: NDArray  # (d,), from the residual
-    noise: NDArray  # (d,), what rounding of the kernel values adds to the gap
+    noise: NDArray  # (d,), increase of the gap by rounding of kernel values
 
     @property
     def relative_gap(self) -> NDArray:
-        """Return the gap with noise over the objective, 0 where both are."""
+        """Return the gap plus noise over the objective; 0 if both are 0."""
         total = self.gap + self.noise
         with np.errstate(divide="ignore"):
             return np.divide(total, self.objective, out=total * 0, where=total > 0)

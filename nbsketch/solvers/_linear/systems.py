@@ -3,39 +3,39 @@ r"""Kernel least squares as a linear system in the dual coefficients, column by 
 .. math:: (K + \lambda_j W^{-1}) a_j + b_j 1 = y_j, \qquad 1^\top a_j = 0,
           \qquad \lambda_j = n \alpha / \mu_j
 
-for the eigenvalues :math:`\mu_j > 0` of the output matrix. With
-:math:`r = y - K a - \lambda W^{-1} a - b`, the duality gap of a and of the dual point
-:math:`\lambda a` is :math:`\sum_i w_i r_i^2 / 2n`, whatever a is.
+for the eigenvalues :math:`\mu_j > 0` of the output matrix. With :math:`r = y - K a -
+\lambda W^{-1} a - b`, the duality gap of a and of the dual point :math:`\lambda a` is
+:math:`\sum_i w_i r_i^2 / 2n`, for any a.
 
-Preconditioner of sketched least squares from two Cholesky factors of size s.
+Preconditioner of sketched least squares from two Cholesky factors of size s:
 
 .. math:: P = \frac1n C J C + \alpha C, \qquad C = S K S^\top, \qquad
           J = I - u u^\top, \quad u = S 1 / |S 1|
 
-is the normal matrix with the sketch of all rows in place of all rows, because S^T S is
+is the normal matrix with the sketch of all rows instead of all rows, because S^T S is
 the identity on average (J is I without an intercept). Rudi, Carratino and Rosasco,
-"FALKON: an optimal large scale kernel method", 2017, Section 3, has it for sub-samples.
-The factors of C commute, and u is a correction of rank one,
+"FALKON: an optimal large scale kernel method", 2017, Section 3, use it for subsampling.
+The factors of C commute, and u is a rank-one correction,
 
 .. math:: P^{-1} = n\, (C + n \alpha)^{-1} C^{-1}
           + \frac{w w^\top}{\alpha\, u^\top w}, \qquad w = (C + n \alpha)^{-1} u,
 
 so that no product of triangular factors is needed. Coefficients are not whitened: the
 factors only precondition, and the solution is that of the operator. They are float64:
-in float32 the diagonal that C needs exceeds that of the problem, so that keggdirected
-took 155 passes instead of 16, and no set at hand took less time.
+in float32 the required diagonal of C exceeds that of the problem, so that keggdirected
+took 155 passes instead of 16, and no data set took less time.
 
-Of many rows a sample says more: P = G + alpha C with its scatter G, which is whitened
-by a factor of C before it is factorized itself.
+For many rows a sample is more accurate: P = G + alpha C with its scatter G, which is
+whitened by a factor of C before it is factorized.
 
-Sketched least squares in the coefficients of the sketch, column by column.
+Sketched least squares in the coefficients of the sketch, column by column:
 
 .. math:: H_j g_j = \frac1n Z^\top W J y_j, \qquad H_j = \frac1n Z^\top W J Z
           + \alpha_j (C + \delta I)
 
 with Z = K S^T, C = S K S^T and J the weighted centering of rows, or I. For coefficients
-g with residual r the objective exceeds its minimum by r^T H^{-1} r / 2, and this is
-bounded through
+g with residual r the objective exceeds its minimum by r^T H^{-1} r / 2. This is bounded
+using
 
 - H >= alpha (C + delta I), and
 - H >= c P with c = m / n for the scatter of m rows about their own mean, or with
@@ -69,31 +69,32 @@ from nbsketch.solvers._linear.conjugate_gradients import (
     centered,
 )
 
-# Rows on which rounding is measured, and the factor on what they say.
+# Rows for measuring rounding, and a safety factor.
 _SAMPLED_ERRORS = 64
 _SAFETY = 1.5
-# Units of rounding, times sqrt(s), that are added to the diagonal of C at least.
+# Units of rounding, times sqrt(s), added to the diagonal of C at least.
 _JITTER = 4
-# Share of the mean diagonal of C added to it: what the penalty of the problem is, at
-# most; at least so much keeps factors in double precision sound.
+# Maximum and minimum share of the mean diagonal of C that is added to it. The maximum
+# limits the penalty of the problem, the minimum keeps double precision factors
+# accurate.
 NUGGET = 1e-6
 _LEAST_NUGGET = 1e-12
-# The nugget over n alpha, at most: some 20 times as much is lost of the loss.
+# Maximum nugget relative to n alpha: about 20 times this share of the loss is lost.
 _NUGGET_COST = 5e-6
-# What the nugget hides, at most, over its share of n alpha: beyond is rounding of
-# values in single precision.
+# Maximum effect of the nugget, relative to its share of n alpha: more is due to
+# rounding of single precision values.
 _MOST_COST = 100.0
 # Share of `tol` that rounding of the quadratic form may take.
 _DIGITS = 1e-2
-# Rows of the sample of a preconditioner: at most this many for each row of the sketch,
-# within a work m s^2 of a few passes. n = 160,000: s = 1000 takes 11 passes in place of
-# 78 (.27 of the time), s = 2500 takes 15 in place of 56 (.59).
+# Rows of the sample of a preconditioner: at most this many per row of the sketch,
+# within a work m s^2 of a few passes. n = 160,000: s = 1000 takes 11 passes instead of
+# 78 (0.27 of the time), s = 2500 takes 15 instead of 56 (0.59).
 _SAMPLED = 8
 _SAMPLED_WORK = 150
-# If they would be fewer than this, the sketch is the sample: 1.1 rows for each take two
-# to three times its passes, 2.4 rows as many.
+# With fewer rows than this, the sketch is used as the sample: 1.1 rows per row of the
+# sketch take two to three times its passes, 2.4 rows take as many.
 _LEAST_SAMPLED = 3
-# Steps, and accuracy, of the inverse in the final certificate.
+# Steps and accuracy of the inverse in the final certificate.
 _STEPS = 60
 _SHARE = 0.05
 
@@ -106,7 +107,7 @@ def sampled_rows(weights: NDArray, most: int) -> NDArray:
 
 
 class ColumnSystem(ABC):
-    """Systems H_j x_j = right_j, one for each rotated output and penalty.
+    """Systems H_j x_j = right_j, one per rotated output and penalty.
 
     Parameters
     ----------
@@ -118,15 +119,15 @@ class ColumnSystem(ABC):
     Attributes
     ----------
     shape : tuple of int
-        Of the solution.
+        Shape of the solution.
     right : ndarray of the same shape
-        Right sides.
+        Right-hand sides.
     """
 
     shape: tuple[int, int]
     right: NDArray
     passes = 0  # before the search
-    slack = 1.0  # estimates are bounds, but for rounding
+    slack = 1.0  # estimates are bounds, except for rounding
 
     def __init__(
         self, outputs: RotatedOutputs, alphas: Sequence[float] | NDArray
@@ -144,7 +145,7 @@ class ColumnSystem(ABC):
         return self.weights @ V / self.n
 
     def project(self, V: NDArray) -> NDArray:
-        """Return V without what no coefficients can have."""
+        """Return the projection of V on the admissible coefficients."""
         return V
 
     @abstractmethod
@@ -163,7 +164,7 @@ class ColumnSystem(ABC):
     def certify(self, X: NDArray, product: NDArray, tol: float = 0.0) -> ColumnGaps:
         """Return the objectives and bounds of the gaps, given H X.
 
-        They are as tight as it takes to be below `tol` times the objective.
+        They are as tight as needed for a gap below `tol` times the objective.
         """
 
     @abstractmethod
@@ -174,7 +175,7 @@ class ColumnSystem(ABC):
 
 
 class KernelSystem(ColumnSystem):
-    """The system in the dual coefficients, which share K and the weights.
+    """The system in the dual coefficients, with shared K and weights.
 
     Parameters
     ----------
@@ -183,7 +184,7 @@ class KernelSystem(ColumnSystem):
     outputs, alphas
         As in `ColumnSystem`. Rows of weight zero have no coefficient.
     preconditioner : Preconditioner, optional
-        Needed for a search.
+        Required for a search.
     """
 
     def __init__(
@@ -207,7 +208,7 @@ class KernelSystem(ColumnSystem):
         )
 
     def project(self, V: NDArray) -> NDArray:
-        """Return V without what no coefficients can have: a mean, or dropped rows."""
+        """Return V without the mean, if there is an intercept, and dropped rows."""
         V = V * self._kept
         if not self.fit_intercept:
             return V
@@ -262,7 +263,7 @@ class KernelSystem(ColumnSystem):
         return A * self.shifts[columns] * self._inverse
 
     def _moved_mean(self, values: NDArray) -> NDArray:
-        """Return the best b, less the means of the targets, given K A."""
+        """Return the best b minus the means of the targets, given K A."""
         return self.means(self.Y - values) * self.fit_intercept
 
     def _square(self, R: NDArray) -> NDArray:
@@ -275,16 +276,16 @@ class KernelSystem(ColumnSystem):
 
 
 class SketchPreconditioner(ABC):
-    """P^{-1} for P = G + alpha C and several penalties, G a scatter of rows of Z.
+    """P^{-1} for P = G + alpha C and several penalties, with a scatter G of rows of Z.
 
     Parameters
     ----------
     core : ndarray of shape (s, s)
         C = S K S^T.
     nugget : float
-        Least number that is added to the diagonal of C.
+        Minimum number added to the diagonal of C.
     share : float
-        c, the share of P that the normal matrix certainly has.
+        c, the share of P that the normal matrix has at least.
     """
 
     def __init__(self, core: NDArray, nugget: float, share: float) -> None:
@@ -300,7 +301,7 @@ class SketchPreconditioner(ABC):
 
     @abstractmethod
     def solve(self, R: NDArray, alphas: NDArray) -> NDArray:
-        """Return P^{-1} R for R of shape (s, d), one penalty for each column."""
+        """Return P^{-1} R for R of shape (s, d), with one penalty per column."""
 
     def half(self, R: NDArray) -> NDArray:
         """Return T^{-T} R for T^T T = C, whose squared norms are r^T C^{-1} r."""
@@ -314,7 +315,7 @@ class SketchPreconditioner(ABC):
 
 
 class FalkonPreconditioner(SketchPreconditioner):
-    """P^{-1} with the sketch of all rows in place of all rows, G = C J C / n.
+    """P^{-1} with the sketch of all rows instead of all rows, G = C J C / n.
 
     Parameters
     ----------
@@ -341,7 +342,7 @@ class FalkonPreconditioner(SketchPreconditioner):
         return self._core @ product / self._n
 
     def solve(self, R: NDArray, alphas: NDArray) -> NDArray:
-        """Return P^{-1} R for R of shape (s, d), one penalty for each column."""
+        """Return P^{-1} R for R of shape (s, d), with one penalty per column."""
         size, V = scaled_columns(R)
         Z = solve_positive_upper(self._upper, V)
         for c, alpha in enumerate(alphas.tolist()):
@@ -363,15 +364,15 @@ class FalkonPreconditioner(SketchPreconditioner):
 class SamplePreconditioner(SketchPreconditioner):
     """P^{-1} with the scatter of a sample of the rows of Z.
 
-    Where landmarks are fewer than the degrees of freedom that the penalty leaves, as
-    many rows say little of Z^T Z; m of them condition it by about
-    ((1 + sqrt(s / m)) / (1 - sqrt(s / m)))^2, whatever the penalty.
+    If there are fewer landmarks than degrees of freedom, this many rows are a poor
+    estimate of Z^T Z; m rows give a condition number of about ((1 + sqrt(s / m)) / (1 -
+    sqrt(s / m)))^2, for any penalty.
 
     Parameters
     ----------
     core, nugget, share
-        As in `SketchPreconditioner`; the share is m / n. The scatter about the own mean
-        is the least.
+        As in `SketchPreconditioner`; the share is m / n. The scatter about the sample's
+        mean is the smallest.
     rows : ColumnBlocks of shape (m, s)
         The sample.
     weights : ndarray of shape (m,)
@@ -403,7 +404,7 @@ class SamplePreconditioner(SketchPreconditioner):
         return product / len(self._weights)
 
     def solve(self, R: NDArray, alphas: NDArray) -> NDArray:
-        """Return P^{-1} R for R of shape (s, d), one penalty for each column."""
+        """Return P^{-1} R for R of shape (s, d), with one penalty per column."""
         size, V = scaled_columns(R)
         V = solve_upper(self._upper, V, 1)
         for c, alpha in enumerate(alphas.tolist()):
@@ -435,20 +436,20 @@ def nugget(shift: float, mean: float) -> float:
 
 
 def least_penalty(size: int) -> float:
-    """Return the alpha of s landmarks below which the nugget costs more than it may.
+    """Return the minimum alpha of s landmarks, limited by the cost of the nugget.
 
-    It is that for k(x, x) = 1.
+    It is for k(x, x) = 1.
     """
     return _LEAST_NUGGET / (_NUGGET_COST * size)
 
 
 def rounded(dtype: Any) -> float:
-    """Return the root mean square of the relative rounding of a number, at most."""
+    """Return an upper bound of the root mean square of relative rounding errors."""
     return float(np.finfo(dtype).eps) / 12**0.5
 
 
 class Bound(NamedTuple):
-    """A quadratic form in whose inverse residuals are measured, over a factor."""
+    """A quadratic form whose inverse measures residuals, divided by a factor."""
 
     apply: Callable[[NDArray], NDArray]
     precondition: Callable[[NDArray], NDArray]
@@ -477,7 +478,7 @@ class SketchedSystem(ColumnSystem):
         shift = self.n * float(self.alphas.min(initial=np.inf))
         self.delta = nugget(shift, mean)
         self._sampled = sampled_rows(self.weights, _SAMPLED_ERRORS)
-        # The largest k(x, x), about, for E[S^T S] = I.
+        # Approximately the largest k(x, x), for E[S^T S] = I.
         self._largest = float(np.diagonal(self.core).max(initial=0)) * self.s / self.n
         rows = self.weights
         sides = np.column_stack([rows[:, None] * self.Y, rows]) / self.n
@@ -495,7 +496,7 @@ class SketchedSystem(ColumnSystem):
             least = float(weights[self.columns.active].min())
             share = min(1.0, least / self.columns.squared_norm())
             return FalkonPreconditioner(self.core, self.n, self.delta, unit, share)
-        # The sample changes the number of passes alone.
+        # The sample only affects the number of passes.
         return SamplePreconditioner(
             self.core, self.delta, self.columns.take(drawn), weights[drawn],
             len(drawn) / self.n, self.fit_intercept,
@@ -513,7 +514,7 @@ class SketchedSystem(ColumnSystem):
         return self.core @ V + self.delta * V
 
     def precondition(self, R: NDArray, columns: NDArray) -> NDArray:
-        """Return P^{-1} R for some columns, about."""
+        """Return approximately P^{-1} R for some columns."""
         return self.factors.solve(R, self.alphas[columns])
 
     def intercept(self, G: NDArray, product: NDArray) -> NDArray:
@@ -523,9 +524,9 @@ class SketchedSystem(ColumnSystem):
     def estimate(
         self, G: NDArray, product: NDArray, steps: ConjugateGradients
     ) -> ColumnGaps:
-        """Return the objectives and gaps by the factors, whose rounding is trusted.
+        """Return the objectives and gaps from the factors, trusting their rounding.
 
-        Only gaps of the columns of `steps` are computed; those of others are 0.
+        Only gaps of the columns of `steps` are computed; the others are 0.
         """
         live = steps.columns
         R = steps.R
@@ -538,9 +539,9 @@ class SketchedSystem(ColumnSystem):
         return ColumnGaps(self._objective(G, product), gaps, np.zeros_like(gaps))
 
     def certify(self, G: NDArray, product: NDArray, tol: float = 0.0) -> ColumnGaps:
-        """Return the objectives and bounds of the gaps in which no factor is trusted.
+        """Return the objectives and bounds of the gaps without trusting factors.
 
-        They are as tight as it takes to be below `tol` times the objective.
+        They are as tight as needed for a gap below `tol` times the objective.
         """
         objective, gradient = self._assessed(G, product, tol)
         # The nugget is that of the minimizer.
@@ -563,13 +564,13 @@ class SketchedSystem(ColumnSystem):
                     most = _MOST_COST * self.delta / (self.n * alpha) * objective[c]
                 hidden = self._lost_to_nugget(best[:, c : c + 1], alpha)
                 nuggets[c] += min(hidden, most)
-        # Without the nugget the minimum is lower by its penalty, about.
+        # Without the nugget, the minimum is lower by about its penalty.
         return ColumnGaps(objective, gaps, rounding + 2 * nuggets)
 
     def _lost_to_nugget(self, g: NDArray, alpha: float) -> float:
-        """Return what eigenvalues of C below delta hide.
+        """Return the effect of eigenvalues of C below delta.
 
-        It is alpha delta^2 g^T C^{-1} g / 2. C has the least nugget here. The form is
+        It is alpha delta^2 g^T C^{-1} g / 2. C has the minimum nugget here. The form is
         bounded from below, in a few steps.
         """
         least = _LEAST_NUGGET * float(np.trace(self.core)) / self.s
@@ -580,9 +581,9 @@ class SketchedSystem(ColumnSystem):
     def _assessed(
         self, G: NDArray, product: NDArray, tol: float
     ) -> tuple[NDArray, NDArray]:
-        """Return the objectives, without the nugget, and minus the gradients.
+        """Return the objectives, without the nugget, and the negative gradients.
 
-        They are computed from the residuals where the quadratic form loses digits.
+        They are computed from the residuals if the quadratic form loses digits.
         """
         objective = self._objective(G, product)
         terms = self.start + np.abs(self.right * G).sum(axis=0)
@@ -604,14 +605,14 @@ class SketchedSystem(ColumnSystem):
         return objective, slopes - self.alphas * (penalty + self.delta * G)
 
     def _nuggets(self, G: NDArray) -> NDArray:
-        """Return the penalties by the nugget alone."""
+        """Return the penalties due to the nugget."""
         return self.alphas * self.delta * np.square(G).sum(axis=0) / 2
 
     def _rounding(self, G: NDArray, objective: NDArray) -> NDArray:
-        """Return what the rounding of Z adds to the gap.
+        """Return the increase of the gap by rounding of Z.
 
-        That of Z G is measured on some rows; that of Z^T and the residuals is a
-        vector of independent errors, whose form with H^{-1} has the size of its trace.
+        The effect on Z G is measured on some rows; the errors of Z^T and the residuals
+        are independent, and their form with H^{-1} has the size of its trace.
         """
         rows = self._sampled
         errors = self.columns.take(rows).times(G) - self.columns.exact(rows, G)
@@ -621,7 +622,7 @@ class SketchedSystem(ColumnSystem):
         fitted = (square + 2 * np.sqrt(square * loss / len(rows))) / (2 * self.n)
         signs = np.random.default_rng(0).choice([-1.0, 1.0], size=G.shape)
         solved = self.precondition(signs, np.arange(G.shape[1]))
-        # The squared norm of errors of Z^T e / n, one for each row of the sketch.
+        # The squared norm of errors of Z^T e / n, one per row of the sketch.
         size = rounded(self.columns.dtype) * self._largest
         lost = size**2 / self.s * (signs * solved).sum(axis=0)
         return fitted + np.minimum(lost, 1.0) * objective
@@ -646,11 +647,11 @@ class SketchedSystem(ColumnSystem):
 
 
 def _inverse_form(bound: Bound, r: NDArray, tolerance: float) -> tuple[float, float]:
-    """Return a lower bound of r^T M^{-1} r, and what makes it an upper bound.
+    """Return a lower bound of r^T M^{-1} r, and its distance to an upper bound.
 
-    Their sum is close to it, or at most `tolerance`. For any z with residual
-    q = r - M z it is 2 r^T z - z^T M z + q^T M^{-1} q, whose last term is at most
-    |q|^2 over the least eigenvalue of M.
+    The distance is small, or at most `tolerance`. For any z with residual q = r - M z
+    the form is 2 r^T z - z^T M z + q^T M^{-1} q, whose last term is at most |q|^2
+    divided by the smallest eigenvalue of M.
     """
     z = bound.precondition(r)
     residual = r - bound.apply(z)

@@ -1,1 +1,1 @@
-"""Newton's method for sums of losses of one or several terms a row."""
+"""Newton's method for sums of losses with one or several terms per row."""

@@ -1,14 +1,14 @@
 """The Newton matrix of a changing set of rows, and directions from it.
 
-The Newton direction from a matrix over the entries strictly between kinks.
+Also the Newton direction from a matrix over the entries strictly between kinks.
 
 An entry is a term of a row. With D the roots of their weights, X their features and t_e
-the column of the factor T of their term, the Newton matrix of W is
-``alpha I + sum_e D_e^2 (t_e t_e^T) kron (x_e x_e^T)``, so that a direction W solves
+the column of the factor T of their term, the Newton matrix of W is ``alpha I + sum_e
+D_e^2 (t_e t_e^T) kron (x_e x_e^T)``, so that a direction W solves
 
     v_e = D_e (x_e^T W t_e + b_e),   W = -(rho + sum_e D_e v_e x_e t_e^T) / alpha,
 
-a system of as many unknowns v as there are entries, and one for each intercept.
+a system with one unknown v per entry, and one per intercept.
 """
 
 from itertools import pairwise
@@ -20,24 +20,24 @@ from scipy.linalg import lapack, solve_triangular
 from nbsketch.solvers._certified.problem import gram_of
 from nbsketch.solvers._newton.problem import NewtonProblem
 
-# Rebuild a Gram matrix once the changes are this much of what a rebuild would cost.
+# Recompute a Gram matrix if the changes cost this share of recomputing it.
 _REBUILD = 0.6
-# Squared ratio of the diagonal of a triangular root: below it no digit is certain.
+# Squared ratio of the diagonal of a triangular root below which no digit is reliable.
 _SINGULAR = 1e-14
-# Least weight of the rows that hold an intercept in place, over the mean weight.
+# Minimum weight of the rows that determine an intercept, relative to the mean weight.
 _PIVOT = 1e-3
 _CHUNK = 4096
 # Work of the matrix over the entries, relative to that over the coefficients.
 _LESS_WORK = 0.7
-# Largest residual of a direction, relative to the gradient: beyond it rounding rules.
+# Maximum residual of a direction relative to the gradient; above, rounding dominates.
 _ACCURACY = 1e-4
 
 
 class TermGrams:
-    """``X_j^T S X_j``, X_j the rows of term j in `inside`; X is Z, and ones.
+    """``X_j^T S X_j``, with X_j the rows of term j in `inside`; X is Z and ones.
 
-    `matrices` has the shape (m, size, size) and `inside` (m, n). From one Newton step
-    to the next few rows enter or leave, so only they are added or taken away.
+    `matrices` has the shape (m, size, size) and `inside` (m, n). Between Newton steps
+    only few rows enter or leave, so only these are added or subtracted.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class TermGrams:
         self._pairs = np.einsum("kj,lj->klj", problem.mixed_T, problem.mixed_T)
 
     def restrict(self, rows: NDArray) -> None:
-        """Take away all but `rows`."""
+        """Subtract all rows except `rows`."""
         for matrix, inside in zip(self.matrices, self.inside, strict=True):
             lost = inside.copy()
             lost[rows] = False
@@ -74,13 +74,13 @@ class TermGrams:
                 inside[lost] = False
 
     def sharpen(self) -> None:
-        """Start again, summing float32 rows in double precision from now on."""
+        """Restart, summing float32 rows in double precision from now on."""
         self.exact = True
         self.matrices[:] = 0.0
         self.inside[:] = False
 
     def move(self, part: NewtonProblem, rows: NDArray | None, inside: NDArray) -> None:
-        """Make the rows those in `inside`, masks (m, rows) over the rows of `part`."""
+        """Set the rows to those in `inside`, masks (m, rows) of the rows of `part`."""
         before = self.inside if rows is None else self.inside[:, rows]
         for j, (old, new) in enumerate(zip(before, inside, strict=True)):
             self._move_term(j, part, old, new)
@@ -101,10 +101,10 @@ class TermGrams:
                 self.matrices[j] += sign * gram_of(part, rows, self.exact)
 
     def direction(self, rho: NDArray, factor: float) -> NDArray:
-        """Return minus the inverse of the Newton matrix applied to `rho`.
+        """Return the negative inverse of the Newton matrix applied to `rho`.
 
         Both are flat: W column by column, then the intercepts. Raises
-        `numpy.linalg.LinAlgError` if rounding may have spoiled the matrix.
+        `numpy.linalg.LinAlgError` if the matrix may be inaccurate by rounding.
         """
         # LAPACK reads columns: the upper half is the lower one of the transpose
         matrix = self._penalized(factor).T
@@ -113,14 +113,14 @@ class TermGrams:
         if info != 0 or not np.isfinite(step).all():
             raise np.linalg.LinAlgError
         pivots = np.square(root.diagonal())
-        # Columns in units of their own do not spoil each other, whatever their scale.
+        # Scaled, because columns in their own units must not affect each other.
         largest = sizes if self.problem.design.is_graded else pivots.max()
         if (pivots < _SINGULAR * largest).any():
             raise np.linalg.LinAlgError
         return step
 
     def clipped_direction(self, rho: NDArray, factor: float) -> NDArray:
-        """Return the same with small eigenvalues raised to the smallest penalty."""
+        """Return the direction with small eigenvalues raised to the least penalty."""
         values, vectors = np.linalg.eigh(self._penalized(factor), UPLO="U")
         least = max(self.problem.alpha, _SINGULAR * float(values[-1]))
         return -vectors @ ((vectors.T @ rho) / np.maximum(values, least))
@@ -128,9 +128,9 @@ class TermGrams:
     def orthogonal_direction(
         self, part: NewtonProblem, rho: NDArray, factor: float
     ) -> NDArray:
-        """Return the same by orthogonal factors of the rows, with twice the digits.
+        """Return the direction by orthogonal factors of the rows, at twice the digits.
 
-        `part` is a problem of a single term, and holds the rows in `inside` alone.
+        `part` is a problem with a single term that contains only the rows in `inside`.
         """
         penalty = np.full(len(rho), part.alpha)
         if part.fit_intercept:
@@ -183,12 +183,12 @@ class TermGrams:
 
 
 def changes_pay(changed: int, count: int) -> bool:
-    """Return whether changed rows of a Gram matrix cost less than all its rows."""
+    """Return whether updating a Gram matrix is cheaper than recomputing it."""
     return changed <= _REBUILD * count
 
 
 def are_few(count: int, problem: NewtonProblem) -> bool:
-    """Return whether a matrix over so many entries is cheaper than one over W."""
+    """Return whether a matrix over the entries is cheaper than one over W."""
     rank = problem.rank
     unknowns = problem.rank * len(problem.T)
     work = count**2 * (rank + count / 3)
@@ -198,12 +198,12 @@ def are_few(count: int, problem: NewtonProblem) -> bool:
 def direction_of_entries(
     part: NewtonProblem, inside: NDArray, rho: NDArray, factor: float, pivot: float
 ) -> NDArray:
-    """Return minus the inverse of the Newton matrix applied to `rho`.
+    """Return the negative inverse of the Newton matrix applied to `rho`.
 
     Parameters
     ----------
     part : NewtonProblem
-        Contains the rows, and all others that are active.
+        Contains the rows, and all other active rows.
     inside : ndarray of bool, shape (m, rows)
         Entries strictly between kinks.
     rho : ndarray
@@ -211,12 +211,12 @@ def direction_of_entries(
     factor : float
         Curvature of the smoothed loss, over n.
     pivot : float
-        Least weight of the rows that determine an intercept.
+        Minimum weight of the rows that determine an intercept.
 
     Raises
     ------
     numpy.linalg.LinAlgError
-        If rounding may have spoiled the direction.
+        If the direction may be inaccurate by rounding.
     """
     T = part.mixed_T
     alpha = part.alpha
@@ -257,7 +257,7 @@ def direction_of_entries(
 
 
 def _features(part: NewtonProblem, rows: NDArray, m: int) -> NDArray:
-    """Return the features of the rows of entries, which ascend for each of m terms."""
+    """Return the features of the rows of entries, ascending for each of m terms."""
     if m == 1:
         return part.design.gather(rows).collect().astype(float, copy=False)
     distinct, place = np.unique(rows, return_inverse=True)

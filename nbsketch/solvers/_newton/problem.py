@@ -1,7 +1,8 @@
-"""Sums of m losses a row: data, dual points, certificate.
+"""Sums of m losses per row: data, dual points, certificate.
 
-Arrays over the rows are term-major, (m, n): one term is contiguous, and flattened they
-are what a row loss takes, with one pair of bounds per entry. A scalar loss is m = 1.
+Arrays over the rows are term-major, (m, n): one term is contiguous, and the flattened
+arrays are the input of a row loss, with one pair of bounds per entry. A scalar loss has
+m = 1.
 """
 
 from dataclasses import dataclass, replace
@@ -23,9 +24,9 @@ from nbsketch.solvers._certified.problem import (
 from nbsketch.solvers.design import Design
 from nbsketch.solvers.row_loss import RowLoss, row_loss
 
-# Fewer changed rows than this share: update Z^T (s a), do not recompute it.
+# Below this share of changed rows, Z^T (s a) is updated instead of recomputed.
 _FEW = 0.5
-# The factor T of one output alone.
+# The factor T of a single output.
 ONE = np.ones((1, 1))
 
 
@@ -34,12 +35,12 @@ class NewtonProblem(CertifiedProblem):
     """Minimize ``sum_ij s_i psi_ij(y_ij - (Z W T)_ij - b_j) / n + (alpha / 2) |W|^2``.
 
     The targets `y` have the shape (n,) if the d outputs share them, else (d, n).
-    `losses` holds the losses psi of all entries, flat.
+    `losses` holds the losses psi of all entries, flattened.
 
-    If `ordered`, the outputs of a row must ascend: d - 1 further terms, "gaps", have
+    If `ordered`, the outputs of a row must ascend: d - 1 additional terms, "gaps", have
     the residual ``f_(j+1) - f_j`` and the loss 0 if it is nonnegative, else infinity.
-    The dual point of a gap, minus its multiplier, lies in [-infinity, 0]. Outputs and
-    gaps together are the m terms; each is a combination `mix` of the outputs.
+    The dual point of a gap, its negative multiplier, is in [-infinity, 0]. Outputs and
+    gaps are the m terms; each is a combination `mix` of the outputs.
     """
 
     y: NDArray
@@ -56,12 +57,12 @@ class NewtonProblem(CertifiedProblem):
 
     @property
     def is_single(self) -> bool:
-        """Whether there is one term, and no factor."""
+        """Whether there is a single term and no factor."""
         return self.T.shape == (1, 1) and self.T[0, 0] == 1.0
 
     @cached_property
     def mix(self) -> NDArray:
-        """Combinations (d, m) of the predicted outputs that the terms depend on."""
+        """Combinations (d, m) of the predicted outputs in the terms."""
         identity = np.eye(self.T.shape[1])
         gaps = identity[:, :-1] - identity[:, 1:]
         return np.hstack([identity, gaps]) if self.ordered else identity
@@ -127,7 +128,7 @@ class NewtonProblem(CertifiedProblem):
         return curvature @ self.weights
 
     def curved(self, curvature: Any, move: NDArray) -> NDArray:
-        """Return the changes of s a with those of the predictions."""
+        """Return the changes of s a for changes of the predictions."""
         return self.weights * curvature * move
 
     def values(self, res: NDArray) -> NDArray:
@@ -140,7 +141,7 @@ class NewtonProblem(CertifiedProblem):
         return np.abs(res[: len(self.mix), self.weights > 0])
 
     def best_constant(self) -> NDArray:
-        """Return the intercepts to start from with zero coefficients."""
+        """Return the starting intercepts for zero coefficients."""
         return self.constants(
             np.broadcast_to(self.y, (len(self.mix), self.y.shape[-1]))
         )
@@ -148,8 +149,8 @@ class NewtonProblem(CertifiedProblem):
     def constants(self, targets: NDArray) -> NDArray:
         """Return constants near the given targets (d, n) of the outputs.
 
-        The quantile that minimizes a loss of the pinball kind, the mean on the scale of
-        a loss of means, the median for other losses, and 0 for two classes.
+        The minimizing quantile for losses of pinball type, the mean on the scale of a
+        loss of means, the median for other losses, and 0 for two classes.
         """
         if isinstance(self.loss, LogLinkLoss):
             means = self.loss.targets(targets) @ self.weights / self.weights.sum()
@@ -167,7 +168,7 @@ class NewtonProblem(CertifiedProblem):
     def point(
         self, res: NDArray, center: NDArray, sigma: float
     ) -> tuple[NDArray, Any, NDArray, float]:
-        """Return what a `RowPoint` has, with a total for each term."""
+        """Return the fields of a `RowPoint`, with a total for each term."""
         shape = res.shape
         flat = (res.ravel(), self.entry_weights, center.ravel())
         a, inside, total, young = self.losses.point(*flat, sigma)
@@ -180,7 +181,7 @@ class NewtonProblem(CertifiedProblem):
     def young(self, res: NDArray, a: NDArray) -> float:
         """Return the weighted sum of the Fenchel-Young terms.
 
-        That of a gap is the product with its multiplier, and its crossing.
+        The term of a gap is the product of its multiplier and its crossing.
         """
         d = len(self.mix)
         flat = res[:d].ravel(), self.entry_weights[: d * res.shape[1]], a[:d].ravel()
@@ -202,8 +203,8 @@ class NewtonProblem(CertifiedProblem):
     ) -> Certificate:
         """Return the certificate of (W, b) and a; `gradient` is ``Z^T (s a)^T``.
 
-        `rate` says how fast entries move when a is balanced: those between kinks, if
-        None. If `ordered`, b is shifted first so that no outputs of these rows cross.
+        `rate` is the weight of entries when a is balanced; None: entries between kinks.
+        If `ordered`, b is first shifted so that no outputs of these rows cross.
         """
         if gradient is None:
             gradient = self.design.rmv(self.weighted(a).T)
@@ -219,19 +220,19 @@ class NewtonProblem(CertifiedProblem):
         return self.certificate(W, b, a, rho, *sums, young)
 
     def _entries(self, rows: NDArray) -> NDArray:
-        """Return the places of the entries of rows."""
+        """Return the positions of the entries of rows."""
         n = len(self.weights)
         m = self.mix.shape[1]
         return rows if m == 1 else (n * np.arange(m)[:, None] + rows).ravel()
 
     def _uncrossed(self, b: NDArray, res: NDArray) -> tuple[NDArray, NDArray]:
-        """Return b, its upper outputs raised until none cross, and residuals."""
+        """Return b with its upper outputs raised until none cross, and residuals."""
         d = len(self.mix)
         counted = self.weights > 0
         raised = np.maximum(-res[d:, counted].min(axis=1), 0.0)
         shift = np.append(0.0, np.cumsum(raised))
         res = res - (shift @ self.mix)[:, None]
-        np.maximum(res[d:], 0.0, out=res[d:])  # what rounding of the sums leaves
+        np.maximum(res[d:], 0.0, out=res[d:])  # remove rounding of the sums
         return b + shift, res
 
     def _balanced(

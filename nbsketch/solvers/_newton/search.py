@@ -1,19 +1,19 @@
-"""Semismooth Newton inside a proximal method on the dual, for linear-quadratic losses.
+"""Semismooth Newton in a proximal method on the dual, for linear-quadratic losses.
 
 The losses are smoothed by sigma around the current dual point (their Moreau envelopes
-there); Newton's method with an exact line search minimizes that piecewise quadratic
-function; the dual point moves to the new slopes and sigma shrinks (Li, Sun and Toh, "A
-Highly Efficient Semismooth Newton Augmented Lagrangian Method for Solving Lasso
-Problems", 2018, describe the scheme). A loss that is smooth already needs no smoothing,
-and the method is then plain Newton, unless its curved part is narrow for the residuals
-it meets. Rows far from every kink are inactive until a check over all rows ends each
-round, so a wrong guess repairs itself. Without them the problem may have no minimizer,
-so a round ends early where predictions move further than the inactive rows allow.
+there). Newton's method with an exact line search minimizes this piecewise quadratic
+function; then the dual point moves to the new slopes and sigma decreases (Li, Sun and
+Toh, "A Highly Efficient Semismooth Newton Augmented Lagrangian Method for Solving Lasso
+Problems", 2018). A smooth loss needs no smoothing, and the method is plain Newton,
+unless its curved part is narrow relative to the residuals. Rows far from every kink are
+inactive until a check over all rows ends each round, so a wrong guess is corrected.
+Without them the problem may have no minimizer, so a round ends early if predictions
+move further than the inactive rows allow.
 
-The active rows of one round of Newton steps, and the constant sums of the others.
+`ActiveRows`: the active rows of a round, and constant sums of the other rows.
 
-A row whose residuals are far from every kink keeps its dual point through the round, so
-the inactive rows contribute constants and a step costs only the active rows.
+A row whose residuals are far from every kink keeps its dual point during the round, so
+inactive rows contribute constants and a step costs only the active rows.
 """
 
 from contextlib import suppress
@@ -27,15 +27,15 @@ from nbsketch.solvers._newton.directions import TermGrams, are_few, direction_of
 from nbsketch.solvers._newton.problem import NewtonProblem
 from nbsketch.solvers.solution import State
 
-# Fewer changed rows than this share: update the gradient, do not recompute it.
+# Below this share of changed rows, the gradient is updated instead of recomputed.
 _FEW_CHANGES = 0.4
-# More active rows than this share: gathering them would not pay.
+# Above this share of active rows, gathering them saves no time.
 _MANY_ROWS = 0.5
-# Evenly spread rows that are always active: they show how far the others move.
+# Number of rows, evenly spaced, that are always active, to show how far others move.
 _GUARDS = 256
-_SMOOTH = 5.0  # times the gam of a smooth loss: a smaller sigma would not help it
-# First sigma over the mean residual, the same from a dual point nearby, both for slopes
-# of about one; and the factor on sigma after a round.
+_SMOOTH = 5.0  # times the gam of a smooth loss: a smaller sigma is useless
+# First sigma relative to the mean residual, the same for a warm start (both for slopes
+# of about one), and the factor on sigma after a round.
 _COLD = 0.3
 _WARM = 0.05
 _SHRINK = 0.4
@@ -45,10 +45,10 @@ _STALLED = 3  # rounds of a smooth loss without progress
 class ActiveRows:
     """Residuals, centers and dual points `a` of some rows, all of shape (m, rows).
 
-    `rows` are their places in the whole problem, None for all. `gradient` (r, m) is
-    ``Z^T (s a)^T``, `totals` (m,) the sums of s a and `young` that of the Fenchel-Young
-    terms, each over the whole problem; the inactive rows add to them what does not
-    change as long as no residual moves by more than `reach`.
+    `rows` are their positions in the full problem, None for all. `gradient` (r, m) is
+    ``Z^T (s a)^T``, `totals` (m,) the sums of s a and `young` the sum of the
+    Fenchel-Young terms, each over the full problem; the contribution of inactive rows
+    is constant as long as no residual moves by more than `reach`.
     """
 
     def __init__(
@@ -62,15 +62,15 @@ class ActiveRows:
         self.problem = problem
         self.rows = rows
         self.reach = reach
-        # flat views of these go to the kernels: a chosen column comes back strided
+        # flat views of these are passed to the kernels: a chosen column is strided
         self.res = np.ascontiguousarray(res)
         self.center = np.ascontiguousarray(center)
-        self.a = self.center  # replaced, never changed in place: certificates keep it
+        self.a = self.center  # replaced, never modified: certificates store it
         self.inside = np.zeros(res.shape, dtype=bool)
         self.gradient = self.inactive_gradient = np.zeros((problem.rank, len(res)))
         self.totals = self.inactive_totals = np.zeros(len(res))
         self.young = self.inactive_young = 0.0
-        self._is_current = False  # whether `gradient` is that of `a`
+        self._is_current = False  # whether `gradient` belongs to `a`
         self._start = self.res
 
     @property
@@ -86,7 +86,7 @@ class ActiveRows:
         return np.square(self.problem.mix) @ (self.inside @ self.problem.weights)
 
     def spread(self, a: NDArray) -> NDArray:
-        """Return the dual point of all rows, `a` that of the round's beginning."""
+        """Return the dual point of all rows, given `a` at the start of the round."""
         if self.rows is None:
             return self.a
         out = a.copy()
@@ -94,7 +94,7 @@ class ActiveRows:
         return out
 
     def evaluate(self, sigma: float) -> None:
-        """Move the dual point to the current residuals; refresh sums and gradient."""
+        """Update the dual point for the current residuals, with sums and gradient."""
         before = self.a
         self.a, self.inside, totals, young = self.problem.point(
             self.res, self.center, sigma
@@ -116,7 +116,7 @@ class ActiveRows:
         return self.inactive_gradient + p.design.rmv(weighted.T)
 
     def select(self, sigma: float, reach: float) -> "ActiveRows":
-        """Return the rows that a move of `reach` brings to a kink, if they are few.
+        """Return the rows within `reach` of a kink, if they are few.
 
         Call it on all rows, evaluated at the same sigma.
         """
@@ -146,7 +146,7 @@ class ActiveRows:
 class NewtonSearch(CertifiedSearch[NewtonProblem]):
     """The search for linear-quadratic losses.
 
-    Many easy rounds, solved loosely, take fewer Newton steps than few hard ones.
+    Many easy rounds, solved roughly, take fewer Newton steps than few hard rounds.
 
     Attributes
     ----------
@@ -157,7 +157,7 @@ class NewtonSearch(CertifiedSearch[NewtonProblem]):
     reach : float
         Rows closer than this to a kink are active.
     whole, active : ActiveRows
-        All rows as the round began; the active ones as they are now.
+        All rows at the start of the round; the active rows in their current state.
     proposed : ndarray of shape (m, n)
         Dual point at the end of the round, the next `center`.
     """
@@ -175,7 +175,7 @@ class NewtonSearch(CertifiedSearch[NewtonProblem]):
         point = self.coef, self.intercept, self.res
         if state.dual is None:
             return p.certify(*point, self.whole.a, self.whole.gradient)
-        # that of the given point itself: a solution stays one
+        # that of the given point: a solution stays a solution
         return p.certify(*point, self.center)
 
     def _first_sigma(self, state: State) -> float:
@@ -187,7 +187,7 @@ class NewtonSearch(CertifiedSearch[NewtonProblem]):
         return self._useful(max(sigma, 1e-300))
 
     def _useful(self, sigma: float) -> float:
-        """Return sigma, or 0 if the loss is smooth enough by itself."""
+        """Return sigma, or 0 if the loss is smooth enough."""
         return sigma if sigma > _SMOOTH * self.problem.losses.gam else 0.0
 
     def _rounding(self) -> float:
@@ -232,7 +232,7 @@ class NewtonSearch(CertifiedSearch[NewtonProblem]):
                 )
         with suppress(np.linalg.LinAlgError):
             return self._direction_of_grams(rho, curvature)
-        # Updates have drifted, or alpha is tiny: from rows, or from eigenvalues.
+        # Updates are inaccurate, or alpha is tiny: from rows, or from eigenvalues.
         gram.sharpen()
         if self.problem.is_single:
             part = active.problem.take(np.flatnonzero(active.inside[0]))
@@ -304,7 +304,7 @@ class NewtonSearch(CertifiedSearch[NewtonProblem]):
             self.sigma = self._useful(_SHRINK * self.sigma)
         else:
             self.reach = np.inf
-            if self.active.rows is None:  # inactive rows are not to blame
+            if self.active.rows is None:  # inactive rows are not the reason
                 self.sigma *= 2.0
                 if not self.gram.exact:
                     self.gram.sharpen()

@@ -1,8 +1,8 @@
-"""Newton's method for smooth losses, whose Gram matrix is rebuilt only when stale.
+"""Newton's method for smooth losses, with a Gram matrix that is rarely recomputed.
 
-Every row changes its curvature at every step. A new Gram matrix per step would
-be most of the cost, so one of them is kept as the preconditioner of a few conjugate
-gradient steps, two passes over the features each, until these become too many.
+Every row changes its curvature at every step. A new Gram matrix per step would dominate
+the cost, so one matrix is kept as the preconditioner of a few conjugate gradient steps,
+with two passes over the features each, until these become too many.
 """
 
 from dataclasses import replace
@@ -20,13 +20,13 @@ from nbsketch.solvers.solution import State
 
 _FORCING = 0.1  # relative accuracy of a Newton direction
 _FRESH = 3  # conjugate gradient steps per direction while the matrix is good
-_STALLED = 4  # steps without progress: rounding rules
+_STALLED = 4  # steps without progress: rounding dominates
 
 
 class SmoothSearch(CertifiedSearch[NewtonProblem]):
-    """The search for losses without kinks, such as the logistic one, of one output.
+    """Search for losses without kinks and with one output, such as the logistic loss.
 
-    With sigma > 0 it is that of a subclass for a loss that is smoothed around `center`.
+    With sigma > 0, it is used by a subclass for a loss smoothed around `center`.
 
     Attributes
     ----------
@@ -36,26 +36,26 @@ class SmoothSearch(CertifiedSearch[NewtonProblem]):
     a : ndarray of shape (m, n)
         Dual point.
     curvature : ndarray of shape (m, n)
-        Second derivative of the loss; whatever the problem's `curved` takes.
+        Second derivative of the loss, as input of the problem's `curved`.
     young : float
         Sum of the weighted Fenchel-Young terms.
     gradient : ndarray of shape (r, m)
         ``Z^T (s a)^T``.
     rho : ndarray
-        Gradient of the objective, that of the intercept last.
+        Gradient of the objective, with the intercept last.
     estimate : float
         Estimate of the gap.
     matrix, inverse
-        Hessian of the mean loss at an earlier point, None before the first, and the
-        product with the inverse of it plus the penalty.
+        Hessian of the mean loss at an earlier point (None before the first), and the
+        product with the inverse of the Hessian plus the penalty.
     is_stale : bool
-        Whether `inverse` is due for renewal.
+        Whether `inverse` has to be recomputed.
     move : ndarray of shape (m, n)
         Change of the predictions along the last direction.
     stalled, lowest
         Steps without progress, and the lowest `estimate`.
     most_products : int
-        Class attribute: products for a Newton direction.
+        Class attribute: maximum number of products for a Newton direction.
     shrink : float
         Class attribute: the factor on sigma after a round.
     """
@@ -109,7 +109,7 @@ class SmoothSearch(CertifiedSearch[NewtonProblem]):
         if self.sigma > 0:
             return super()._settled(rho, step)
         if step == 0:
-            return False  # the certificate of this point was not good enough
+            return False  # the certificate of this point was not sufficient
         slow = self.estimate >= 0.9 * self.lowest
         stuck = slow and -self.slope <= 1e-13 * self.best.scale
         self.stalled = self.stalled + 1 if stuck else 0
@@ -117,7 +117,7 @@ class SmoothSearch(CertifiedSearch[NewtonProblem]):
         return self.stalled >= _STALLED or self.estimate <= 0.9 * self.target
 
     def _direction(self, rho: NDArray) -> NDArray:
-        """Return the Newton direction, with the kept preconditioner or a new one."""
+        """Return the Newton direction, with the stored preconditioner or a new one."""
         if self.is_stale:
             self.inverse = self._preconditioner()
         limits = self._forcing, self.most_products
@@ -168,7 +168,7 @@ class SmoothSearch(CertifiedSearch[NewtonProblem]):
         return self.problem.certify(*point, self.gradient, self.curvature)
 
     def _certify(self) -> Certificate:
-        """Certify the current point; with fresh sums if it seems to be good enough."""
+        """Certify the current point, with fresh sums if its estimated gap is small."""
         p = self.problem
         certificate = self._point_certificate()
         if self._is_good(certificate):
@@ -183,7 +183,7 @@ class SmoothSearch(CertifiedSearch[NewtonProblem]):
         return self.stalled >= _STALLED or self.steps == before
 
     def _next_round(self, settled: bool) -> None:
-        """Go on from the same point, with less smoothing around its dual point."""
+        """Continue from the same point, with less smoothing around its dual point."""
         if self.sigma > 0:
             if settled:
                 self.center = self.a
@@ -199,7 +199,7 @@ class SmoothSearch(CertifiedSearch[NewtonProblem]):
 def _inverse(matrix: NDArray, problem: NewtonProblem) -> Inverse:
     """Return the product with the inverse of `matrix` plus the penalty.
 
-    If rounding has made that indefinite, small eigenvalues are raised.
+    If the matrix is indefinite by rounding, small eigenvalues are raised.
     """
     shifted = matrix.copy()
     shifted.flat[: problem.rank * len(matrix) : len(matrix) + 1] += problem.alpha

@@ -1,17 +1,17 @@
-"""Starts by operator splitting: of coupled outputs, and of several classes at once.
+"""Starts by operator splitting, for coupled outputs and for several classes.
 
-The first Newton steps are the expensive ones: hardly any entry is at a bound, so the
-Newton matrix has all rows. A step of splitting has one matrix for all outputs, and its
-products are those of all outputs too.
+The first Newton steps are the most expensive: hardly any entry is at a bound, so the
+Newton matrix includes all rows. A splitting step has one matrix for all outputs, with
+shared products.
 
-Steps of operator splitting, whose matrix is the same for all of them.
+All splitting steps use the same matrix.
 
 A Newton step factorizes a matrix over all r d' coefficients. A step of the alternating
 direction method of multipliers (S. Boyd et al., "Distributed Optimization and
-Statistical Learning via ADMM", 2011, section 6.1) has one fixed matrix,
-``(T T^T) kron (Z^T S Z) + alpha n sigma I``, which two small eigendecompositions
-diagonalize, so that it costs two products with Z. It comes within a percent of the
-minimum in the time of a few Newton steps, which then start from its dual point.
+Statistical Learning via ADMM", 2011, section 6.1) has one fixed matrix, ``(T T^T) kron
+(Z^T S Z) + alpha n sigma I``, which two small eigendecompositions diagonalize, so that
+it costs two products with Z. It reaches a percent of the minimum in the time of a few
+Newton steps, which then start from its dual point.
 """
 
 from dataclasses import replace
@@ -30,29 +30,29 @@ from nbsketch.solvers.solution import State
 
 # Error of the eigenvalues of a Gram matrix over the largest, in units of rounding.
 _NOISE = 8.0
-# Residuals larger than this many times the mean are cut for ridge regression.
+# Residuals above this multiple of the mean are truncated for ridge regression.
 _OUTLYING = 10.0
-# Steps, sigma relative to the mean residual of ridge regression (a larger one is better
-# after few steps, a smaller one after many), the factor on it with which Newton's
-# method goes on, and the over-relaxation: after 60 steps the gap is a quarter of that
-# without (california: 1.6e-4, not 8.8e-4), a fit of quantiles takes .92 of the time.
+# Steps; sigma relative to the mean residual of ridge regression (larger is better after
+# few steps, smaller after many); its factor for Newton's method; and the
+# over-relaxation, with which the gap after 60 steps is a quarter (california: 1.6e-4,
+# not 8.8e-4) and a fit of quantiles takes 0.92 of the time.
 _COUPLED = (60, 2.0, 0.5, 0.8)
 # The same for several classes: over-relaxation gains 3 % there.
 _CLASSES = (8, 8.0, 1.0, 0.0)
-# Fewer classes than this do not pay for the eigendecomposition.
+# With fewer classes the eigendecomposition saves no time.
 _LEAST = 3
-# Least work of a Newton step, a factorization and Gram matrices of some of the rows,
-# relative to that of two products with Z.
+# Minimum work of a Newton step (a factorization and Gram matrices of some rows)
+# relative to two products with Z.
 _LARGE = 10.0
 _SOME_ROWS = 0.25
-# Features of at most this size stay in the cache: single precision gains nothing.
+# Features up to this size stay in the cache: single precision gains nothing.
 _SMALL = 1 << 18
 
 
 class Splitting:
     """Coefficients, intercepts, residuals (m, n) and dual point of the iteration.
 
-    It begins with ridge regression.
+    It starts with ridge regression.
     """
 
     def __init__(self, problem: NewtonProblem, start: State) -> None:
@@ -63,7 +63,7 @@ class Splitting:
         gram = p.design.gram(weights=weights, exact=False)
         gram -= self.mass * np.outer(self.means, self.means)
         values, self.vectors = eigh(gram)
-        # Larger eigenvalues than the true ones only slow the iteration down.
+        # Overestimated eigenvalues only slow the iteration down.
         noise = _NOISE * float(np.finfo(p.design.dtype).eps) * values[-1]
         self.values = np.maximum(values, 0.0) + noise
         self.scales, self.rotation = eigh(p.mixed_T @ p.mixed_T.T)
@@ -77,9 +77,9 @@ class Splitting:
     ) -> State:
         """Return the point after some steps.
 
-        Sigma is relative to the mean residual; Newton's method goes on with its product
-        with `following`. Steps are over-relaxed: they go further by a share `ahead` of
-        what is left of the split.
+        Sigma is relative to the mean residual; Newton's method continues with sigma
+        times `following`. Steps are over-relaxed: they are longer by a share `ahead` of
+        the remaining split.
         """
         p = self.problem
         sigma = relative_sigma * p.spread(self.res)
@@ -93,7 +93,7 @@ class Splitting:
         return State(self.coef, self.intercept, a.T.copy(), following * sigma)
 
     def fit_constants(self) -> None:
-        """Move the intercepts, if they are free, to the quantiles of the residuals."""
+        """Move the intercepts, if fitted, to the quantiles of the residuals."""
         p = self.problem
         if p.fit_intercept:
             shift = p.constants(self.res[: len(p.mix)])
@@ -131,7 +131,7 @@ class Splitting:
 
 
 def splitting_start(problem: NewtonProblem) -> State:
-    """Return a start by splitting, a cold one where Newton steps are cheap."""
+    """Return a start by splitting; a cold start if Newton steps are cheap."""
     start = cold_start(problem)
     if not _is_large(problem):
         return start
@@ -142,7 +142,7 @@ def splitting_start(problem: NewtonProblem) -> State:
 
 
 def _single(design: Design) -> Design:
-    """Return large features in memory in single precision: a start needs no more.
+    """Return large features in memory in single precision, sufficient for a start.
 
     Products then take half the time.
     """
@@ -169,10 +169,10 @@ def class_starts(
     sample_weight: NDArray | None,
     fit_intercept: bool,
 ) -> tuple[State | None, ...]:
-    """Return a start for each column of the labels (n, d), None where none pays.
+    """Return a start for each column of the labels (n, d); None to use the default.
 
-    It pays for losses with kinks and at least three classes, unless there are so many
-    rows that samples of them are a better start.
+    It is faster for losses with kinks and at least three classes, unless there are so
+    many rows that samples of them are a better start.
     """
     n, d = labels.shape
     rank = design.shape[1]
@@ -196,6 +196,6 @@ def _of_class(start: State, j: int) -> State:
 
 
 def shared(design: Design, n_problems: int) -> Design:
-    """Return the features for some problems, which are solved one by one."""
+    """Return the features for several problems that are solved one by one."""
     has_gram = n_problems > 1 and not isinstance(design, WhitenedColumns)
     return design.keeping_grams() if has_gram else design

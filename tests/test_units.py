@@ -5,6 +5,7 @@ import warnings
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from numpy.testing import assert_allclose
 
 import nbsketch
 from nbsketch import (
@@ -371,3 +372,26 @@ def test_penalties_of_all_rows_are_chosen_on_values_as_exact_as_they_ask_for(
     assert (np.dtype(np.float64) in types) != single
     if not noise:
         assert np.sqrt(np.mean(error**2)) < 1e-4
+
+
+@pytest.mark.parametrize(
+    ("model", "n"),
+    [
+        (SketchedKernelRegressor(random_state=0), 160),
+        (SketchedKernelRegressor(cv=4, random_state=0), 160),
+        (SketchedKernelRegressor(size=40, random_state=0), 160),
+        (SketchedKernelRegressor("gaussian", bandwidth=0.5, random_state=0), 1600),
+        (SpectralFilterRegressor(filter="cutoff", random_state=0), 160),
+        (SketchedSGDRegressor(random_state=0), 160),
+        (TabularKernelRegressor(random_state=0), 160),
+    ],
+)
+def test_units_of_one_output_do_not_matter_to_others(model, n):
+    """One penalty serves a precise output and one that is mostly noise."""
+    rng = np.random.default_rng(1)
+    rows = rng.uniform(-2, 2, (n, 1))
+    pair = np.sin(2 * rows) + rng.normal(size=(n, 2)) * [0.1, 3.0]
+    expected = model.fit(rows, pair).predict(NEW)
+    units = [1.0, 1e4]
+    actual = model.fit(rows, pair * units).predict(NEW) / units
+    assert_allclose(actual, expected, rtol=1e-6, atol=1e-6)

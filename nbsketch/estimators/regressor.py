@@ -103,7 +103,8 @@ class SketchedKernelRegressor(
         at most 500 samples), along a path of penalties that ends where weaker penalties
         are worse. If all of more than 500 samples are used, as for the square loss with
         models of at most 1600 samples. Up to 5 % of the held-out rows, outliers under
-        every penalty, are excluded.
+        every penalty, are excluded. For the square loss without `output`, errors of
+        several outputs are in units of their standard deviations.
     cv : int, splitter, iterable of (train, test) or None, default=None
         Samples left out together when length scales, `size` or `alpha` are chosen.
         None: leave-one-out, in closed form (other losses: a random fifth of the

@@ -118,7 +118,8 @@ class SpectralFilterRegressor(
     alpha_ : float
         Parameter of the filter used.
     path_ : dict or None
-        If alpha was chosen: arrays "alpha" (strongest first), "n_iter" and "error".
+        If alpha was chosen: arrays "alpha" (strongest first), "n_iter" and "error",
+        the mean squared error (of several outputs, the sum over their variances).
     rank_ : int
         Rank r of S K S^T, equal to the number of features.
     objective_ : float

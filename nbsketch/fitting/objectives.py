@@ -28,7 +28,7 @@ from nbsketch.losses import (
     as_loss,
 )
 from nbsketch.outputs import IdentityOutput, as_output
-from nbsketch.solvers._linear.conjugate_gradients import RotatedOutputs
+from nbsketch.solvers._linear.conjugate_gradients import RotatedOutputs, centered
 from nbsketch.solvers._newton.start import class_starts
 from nbsketch.solvers.conjugate import relative_gap
 from nbsketch.solvers.design import Design
@@ -47,7 +47,7 @@ from nbsketch.solvers.radial import solve_radial
 from nbsketch.solvers.ridge import ridge_path
 from nbsketch.solvers.row_loss import has_row_loss
 from nbsketch.solvers.solution import Solution, State
-from nbsketch.solvers.spectrum import decompose
+from nbsketch.solvers.spectrum import decompose, units_of
 
 # Maximum of features times levels, and times classes if there are more than two, for
 # which a path of penalties takes only a few seconds.
@@ -284,6 +284,29 @@ class LeastSquaresObjective(RadialObjective):
         """Return the default size of a sketch."""
         return least_squares_size(len(self.targets))
 
+    @property
+    def _is_coupled(self) -> bool:
+        """Whether outputs depend on each other, or there is a single one."""
+        d = len(self.factor.T)
+        M = self.factor.T @ self.factor
+        return d == 1 or not np.array_equal(M, np.eye(d))
+
+    def relative(self) -> Self:
+        """Return the objective for independent outputs in units of their own.
+
+        They share a penalty, whose choice does not depend on the user's units.
+        """
+        if self._is_coupled:
+            return self
+        n = len(self.targets)
+        weights = np.ones(n) if self.weights is None else self.weights
+        means, Y = centered(self.targets, weights, self.fit_intercept)
+        units = units_of(weights @ np.square(Y) / n, means)
+        return replace(self, targets=self.targets / units)
+
+    def _in_units(self, spectrum: Any) -> Any:
+        return spectrum if self._is_coupled else spectrum.in_units()
+
     def fit(
         self,
         design: Design,
@@ -302,11 +325,12 @@ class LeastSquaresObjective(RadialObjective):
         if alpha is not None:
             return self._solution(spectrum, filter, float(alpha), design)
         alphas = spectrum.alphas(filter)
+        relative = self._in_units(spectrum)
         if validation is None:
             left_out = LeftOutErrors(self, design, rng)
-            errors = self._errors(spectrum, filter, left_out, alphas)
+            errors = self._errors(relative, filter, left_out, alphas)
         else:
-            errors = held_out_error(spectrum, filter, *validation, alphas)
+            errors = held_out_error(relative, filter, *validation, alphas)
         tried = AlphaPath(alphas, errors)
         steps = np.array([filter.n_iter(a) for a in tried.alphas])
         path = {"alpha": tried.alphas, "n_iter": steps, "error": tried.errors}
@@ -315,13 +339,14 @@ class LeastSquaresObjective(RadialObjective):
         if validation is not None or self.folds is not None:
             return solution
         args = design, self.targets, solution.alpha, self.weights
-        return solution._replace(order=order_effect(spectrum, filter, *args))
+        return solution._replace(order=order_effect(relative, filter, *args))
 
     def errors_left_out(
         self, design: Design, alpha: float | None, rng: np.random.Generator
     ) -> AlphaPath:
         """Return held-out errors for one penalty or a path (None)."""
         spectrum, filter = self._decompose(design)
+        spectrum = self._in_units(spectrum)
         left_out = LeftOutErrors(self, design, rng)
         alpha = self._given(filter, alpha)
         alphas = spectrum.alphas(filter) if alpha is None else np.array([alpha])

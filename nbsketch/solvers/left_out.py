@@ -274,7 +274,7 @@ def generalized_cross_validation(
     [0.0, 3.375]
     """
     # A lower bound, so that among interpolating solutions the strongest filter is best.
-    floor = _LEAST_ERROR * spectrum.y_square
+    floor = _LEAST_ERROR * spectrum.y_square.sum()
     error = spectrum.mean_squares(filter, alphas) + floor
     n = spectrum.n_samples if sample_weight is None else effective_number(sample_weight)
     freedom = 1 - spectrum.trace(filter, alphas) / n
@@ -380,7 +380,7 @@ def order_effect(
     return OrderEffect(
         contiguous=float(np.sqrt(kept.mean())),
         random=float(np.sqrt(max(other.mean() for other in others))),
-        spread=float(np.sqrt(spectrum.y_square)),
+        spread=float(np.sqrt(spectrum.y_square.sum())),
     )
 
 
@@ -490,7 +490,7 @@ def without_rows(
     cross = n * spectrum.cross - lost[1]
     z_sum = -lost[2]
     y_sum = -weights @ Y
-    square = n * spectrum.y_square - float(weights @ np.square(Y).sum(axis=1))
+    square = n * spectrum.y_square - weights @ np.square(Y)
     if not spectrum.fit_intercept:
         z_mean = np.zeros_like(z_sum)
         y_mean = np.zeros_like(y_sum)
@@ -500,7 +500,7 @@ def without_rows(
         y_mean = y_sum / kept
         gram -= kept * np.outer(z_mean, z_mean)
         cross -= kept * np.outer(z_mean, y_mean)
-        square -= kept * float(y_mean @ y_mean)
+        square -= kept * np.square(y_mean)
     decomposition = graded_eigh if spectrum.least < 1 else eigh
     values, vectors = decomposition(gram / n)
     return spectrum._replace(
@@ -509,5 +509,5 @@ def without_rows(
         cross=vectors.T @ cross / n,
         z_mean=spectrum.z_mean + spectrum.vectors @ z_mean,
         y_mean=spectrum.y_mean + y_mean,
-        y_square=max(square / n, 0.0),
+        y_square=np.maximum(square / n, 0.0),
     )

@@ -39,7 +39,7 @@ class RidgePath(Spectrum):
         """Return the value of the objective at the solution."""
         shrunk = self.shrunk(_FILTER, alpha)[:, 0]
         # By the normal equations, the residual and the penalty add up to this.
-        return max(0.0, 0.5 * (self.y_square - float((shrunk * self.cross).sum())))
+        return max(0.0, 0.5 * float(self.y_square.sum() - (shrunk * self.cross).sum()))
 
     def certificate(
         self, design: Design, Y: NDArray, weights: NDArray | None, alpha: float
@@ -51,7 +51,7 @@ class RidgePath(Spectrum):
         """
         objective = self.objective(alpha)
         gap = self.gap(alpha)
-        is_sharp = objective > _LEAST_OBJECTIVE * self.y_square
+        is_sharp = objective > _LEAST_OBJECTIVE * self.y_square.sum()
         if is_sharp and gap <= _LEAST_GAP * objective:
             return objective, gap
         B, b = self.solve(alpha)

@@ -11,7 +11,7 @@ covariance of Z and Y.
 """
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -35,7 +35,7 @@ class Spectrum(NamedTuple):
     cross: NDArray  # covariance of Z in that basis with rotated Y, (r, d)
     z_mean: NDArray  # (r,)
     y_mean: NDArray  # of rotated Y, (d,)
-    y_square: float  # mean squared norm of centered Y
+    y_square: NDArray  # mean squares of centered, rotated Y, (d,)
     outputs: NDArray  # eigenvalues of M, (d,)
     rotation: NDArray  # its eigenvectors, (d, d)
     fit_intercept: bool
@@ -52,6 +52,16 @@ class Spectrum(NamedTuple):
         """Return a path of parameters, from the strongest to the smallest variance."""
         path = filter.alphas(self.top, *([] if count is None else [count]))
         return extended(path, self.least)
+
+    def in_units(self) -> Self:
+        """Return the spectrum of outputs over their root mean squares, for M = I."""
+        units = units_of(self.y_square, self.y_mean)
+        return self._replace(
+            cross=self.cross / units,
+            y_mean=self.y_mean / units,
+            y_square=self.y_square / np.square(units),
+            rotation=self.rotation / units,
+        )
 
     def gains(self, filter: Filter, alphas: ArrayLike) -> tuple[NDArray, NDArray]:
         """Return m G_a(u m) for the distinct m, (r, p, k), and their index per output.
@@ -79,7 +89,7 @@ class Spectrum(NamedTuple):
         gains = gains[:, :, place]
         reach = self.values[:, None, None] * gains
         explained = np.square(self.cross)[:, None, :] * gains * (2 - reach)
-        return np.maximum(self.y_square - explained.sum(axis=(0, 2)), 0.0)
+        return np.maximum(self.y_square.sum() - explained.sum(axis=(0, 2)), 0.0)
 
     def trace(self, filter: Filter, alphas: ArrayLike) -> NDArray:
         """Return the trace of the map from targets to fit, mean over the outputs."""
@@ -134,13 +144,18 @@ def decompose(
         cross=vectors.T @ C,
         z_mean=z_mean,
         y_mean=y_mean,
-        y_square=float(weights @ np.square(Y).sum(axis=1) / n),
+        y_square=weights @ np.square(Y) / n,
         outputs=outputs,
         rotation=rotation,
         fit_intercept=fit_intercept,
         n_samples=n,
         least=least_share(design, G),
     )
+
+
+def units_of(squares: NDArray, means: NDArray) -> NDArray:
+    """Return root mean squares of centered outputs; 1 for constant ones."""
+    return np.sqrt(np.where(squares > np.square(EQUAL * means), squares, 1.0))
 
 
 def least_share(design: Design, spread: NDArray) -> float:

@@ -203,7 +203,7 @@ class Ridge:
             cross=vectors.T @ cross,
             z_mean=mean,
             y_mean=y_mean,
-            y_square=float(square.sum() / len(Y)),
+            y_square=square / len(Y),
             outputs=outputs,
             rotation=np.diag(outputs),
             fit_intercept=True,

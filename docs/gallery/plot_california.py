@@ -2,8 +2,8 @@
 Learned length scales and calibrated intervals
 ==============================================
 
-House prices in California, or synthetic rows of the same shape if the set is not on
-disk. A model with one length scale for each feature shows which features matter.
+House prices in California, or synthetic data of the same shape if the data set is not
+on disk. A model with one length scale per feature shows which features are relevant.
 """
 
 import matplotlib.pyplot as plt
@@ -15,7 +15,7 @@ from nbsketch.plots import plot_length_scales
 
 
 def load():
-    """Return California housing from the disk, or synthetic rows."""
+    """Return California housing from disk, or synthetic data."""
     try:
         return load_california(download=False)
     except FileNotFoundError:
@@ -41,7 +41,7 @@ shown = np.argsort(middle)[:: max(1, len(middle) // 60)]
 place = np.arange(len(shown))
 right.vlines(place, *intervals[shown].T, color="C0", alpha=0.4, label="80 % interval")
 right.plot(place, y_test[shown], "k.", ms=3, label="test target")
-right.set(xlabel="test rows by predicted median", ylabel=data.target_names[0])
-right.set_title(f"{covered.mean():.0%} of all test rows inside")
+right.set(xlabel="test samples by predicted median", ylabel=data.target_names[0])
+right.set_title(f"{covered.mean():.0%} of all test targets inside")
 right.legend()
 plt.show()

@@ -2,9 +2,9 @@
 Three classes with probabilities
 ================================
 
-A classifier with the logistic loss fits one model for each class; ``predict_proba``
-normalizes their probabilities. The reliability plot compares predicted probabilities to
-frequencies.
+A classifier with the logistic loss fits one model per class; ``predict_proba``
+normalizes the probabilities. The reliability plot compares predicted probabilities with
+observed frequencies.
 """
 
 import matplotlib.pyplot as plt
@@ -30,7 +30,7 @@ X_test, y_test = draw(3000)
 
 # %%
 model = nbsketch.SketchedKernelClassifier(loss="logistic", random_state=0).fit(X, y)
-print(f"accuracy on new rows: {model.score(X_test, y_test):.3f}")
+print(f"accuracy on new samples: {model.score(X_test, y_test):.3f}")
 print(model.summary())
 
 # %%

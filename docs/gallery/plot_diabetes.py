@@ -1,9 +1,9 @@
 """
-A data frame with a category and gaps
-=====================================
+A data frame with a category and missing values
+===============================================
 
-Fit the diabetes data of scikit-learn as a data frame, and draw predictions and 80 %
-prediction intervals of the test rows.
+Fit the diabetes data of scikit-learn as a data frame, and plot predictions and 80 %
+prediction intervals of the test samples.
 """
 
 import matplotlib.pyplot as plt
@@ -30,5 +30,5 @@ plot_intervals(model, X_test, y_test, coverage=0.8, ax=right)
 plt.show()
 
 # %%
-# The summary has the columns, the kernels and the error to expect on new rows.
+# The summary lists the columns, the kernels and the expected error on new samples.
 print(model.summary())

@@ -3,8 +3,8 @@ Error against the size of a sketch
 ==================================
 
 Test error of sketches against their number of rows :math:`s` (unknowns of the fit) and
-against their number of landmarks :math:`s'` (rows of the model, cost of a prediction);
-then error and time of the three solvers of least squares, all the way to :math:`s = n`.
+against their number of landmarks :math:`s'` (stored samples, cost of a prediction);
+then error and time of the three solvers of least squares, up to :math:`s = n`.
 """
 
 import time
@@ -54,12 +54,12 @@ plt.show()
 # -------------
 #
 # Small sketches are solved in closed form, sketches of more than 1000 rows by
-# preconditioned conjugate gradients on their columns, and all rows (the exact model)
+# preconditioned conjugate gradients on their columns, and all samples (the exact model)
 # by conjugate gradients on the Gram matrix. On a function with fine structure the error
-# falls all the way. The time of the closed form grows as :math:`n s^2`, that of the
-# larger sketches as :math:`s^3` with a small constant; the exact model, whose
-# preconditioner has a rank of :math:`8 \sqrt n`, costs less than a sketch of half the
-# rows. :ref:`machines` has the theory.
+# decreases up to :math:`s = n`. The time grows as :math:`n s^2` for the closed form, as
+# :math:`s^3` with a small constant for larger sketches. The exact model, whose
+# preconditioner has rank :math:`8 \sqrt n`, costs less than a sketch of half the
+# samples. :ref:`machines` has the theory.
 
 n = 8000
 rng = np.random.default_rng(0)
@@ -91,7 +91,7 @@ def measure(size):
 SOLVERS = {
     "closed form": [125, 250, 500, 1000],
     "conjugate gradients, sketch": [1400, 2000, 2800],
-    "conjugate gradients, all rows": [n],
+    "conjugate gradients, all samples": [n],
 }
 for sizes in SOLVERS.values():
     measure(sizes[0])  # compiles

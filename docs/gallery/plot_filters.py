@@ -2,8 +2,8 @@
 Spectral filters and saturation
 ===============================
 
-Which share of an eigendirection each filter keeps; and ridge regression, whose error
-stops improving with the smoothness of the target.
+The share of an eigendirection that each filter keeps, and saturation: the rate of ridge
+regression stops improving with the smoothness of the target.
 """
 
 import matplotlib.pyplot as plt
@@ -49,7 +49,7 @@ for filter in FILTERS.values():
                 w = fitted.predict(np.eye(100))  # a linear function
                 risks[i, j] += design.excess_risk(w, SOURCE) / len(SEEDS)
     right.plot(SIZES, risks.min(axis=1), "o-", ms=3)
-right.set(xlabel="rows $n$", ylabel="excess risk", xscale="log", yscale="log")
+right.set(xlabel="samples $n$", ylabel="excess risk", xscale="log", yscale="log")
 right.set_xticks(SIZES, SIZES)
 right.tick_params(axis="x", which="minor", bottom=False, labelbottom=False)
 right.set_title(r"A smooth target, $\zeta = 3$")

@@ -1,9 +1,9 @@
 """
-Error and time beside boosted trees
-===================================
+Error and time compared with boosted trees
+==========================================
 
-The picture and the table of the front page: medians over data sets on which nothing of
-nbsketch was developed, relative to LightGBM on the same splits, from the file of
+The figure and the table of the front page: medians over data sets that were not used to
+develop nbsketch, relative to LightGBM on the same splits, from the results file of
 ``nbsketch reproduce unseen``. ``python docs/gallery/plot_front.py docs`` writes both.
 """
 
@@ -22,14 +22,14 @@ METHODS = ("tabular", "CatBoost", "LightGBM tuned", "LightGBM")
 # Columns of the table: task, and ratio to LightGBM.
 COLUMNS = {
     "regression: error": ("regression", "ratio"),
-    "fit time": ("regression", "times"),
-    "prediction time": ("regression", "slower"),
+    "regression: fit time": ("regression", "times"),
+    "regression: prediction time": ("regression", "slower"),
     "classes: log loss": ("classification", "log_loss_ratio"),
-    "their fit time": ("classification", "times"),
-    "their prediction time": ("classification", "slower"),
+    "classes: fit time": ("classification", "times"),
+    "classes: prediction time": ("classification", "slower"),
 }
 rows = summarize(read_csv(DOCS / "results" / "unseen.csv"))
-# The sets that the present state of tabular was measured on.
+# The sets on which the present version of tabular was measured.
 rows = [row for row in rows if where(rows, set=row["set"], method=METHODS[0])]
 
 
@@ -48,7 +48,10 @@ def draw(ax, column, digits):
 
 figure, axes = plt.subplots(2, 2, figsize=(7.5, 3.8), layout="constrained", sharey=True)
 titles = "Regression: error", "Classification: log loss"
-columns = ("regression: error", "fit time"), ("classes: log loss", "their fit time")
+columns = (
+    ("regression: error", "regression: fit time"),
+    ("classes: log loss", "classes: fit time"),
+)
 for (ax, other), title, (error, time) in zip(axes, titles, columns, strict=True):
     draw(ax, error, 2)
     ax.set(title=title, xlim=(0.7, 1.05))
@@ -60,8 +63,7 @@ figure.supxlabel("Relative to LightGBM with early stopping, median over data set
 plt.show()
 
 # %%
-# Lower is better; the axes of the errors begin at 0.7. The table has the times of
-# predictions, too.
+# Lower is better; the error axes start at 0.7. The table also has prediction times.
 front = [
     {"method": method}
     | {column: f"{median(method, *of):.2f}" for column, of in COLUMNS.items()}

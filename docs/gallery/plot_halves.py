@@ -1,10 +1,10 @@
 """
-Half a digit from the other half
-================================
+Image completion
+================
 
-The lower half of a digit given its upper half: 32 outputs. Ridge regression predicts
-the mean of the halves that are possible, a blurred picture; structured prediction
-chooses the best of the lower halves that exist.
+Predict the lower half of a digit from its upper half: 32 outputs. Ridge regression
+predicts the mean of all possible halves, a blurred image; structured prediction
+chooses the best of the lower halves of the training digits.
 """
 
 import matplotlib.pyplot as plt
@@ -23,7 +23,7 @@ regression = nbsketch.SketchedKernelRegressor(random_state=0)
 regression.fit(upper[train], lower[train])
 
 # %%
-# An output kernel instead: predictions are lower halves of training digits.
+# With an output kernel, predictions are lower halves of training digits.
 structured = nbsketch.InputOutputKernelRegressor(
     bandwidth="auto", alpha=1e-4, random_state=0
 ).fit(upper[train], lower[train])

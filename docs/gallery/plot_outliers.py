@@ -2,8 +2,8 @@
 Robust regression
 =================
 
-Outliers among the targets bias least squares. The Huber loss limits the influence of
-each row; the median (pinball loss) ignores how far away an outlier is.
+Outliers in the targets bias least squares. The Huber loss limits the influence of each
+sample; the median (pinball loss) does not depend on the size of an outlier.
 """
 
 import matplotlib.pyplot as plt
@@ -17,7 +17,7 @@ y = np.sin(x) + 0.15 * rng.normal(size=400)
 y[::10] += rng.uniform(2, 5, 40)  # 10 % outliers
 
 # %%
-# Pass ``loss=`` a name or an object with its parameters. ``kappa`` is the residual, in
+# Pass a name as ``loss``, or an object with parameters. ``kappa`` is the residual, in
 # units of the targets, above which the Huber loss is linear: about one standard
 # deviation of the noise.
 losses = {
@@ -33,8 +33,8 @@ models = {
 }
 
 # %%
-# Every fit reports how far its objective is from the minimum, relative to the objective
-# of constant predictions.
+# Every fit reports a bound on the distance of its objective from the minimum, relative
+# to the objective of constant predictions.
 for name, model in models.items():
     print(f"{name:8} relative gap at most {model.dual_gap_:.0e}")
 

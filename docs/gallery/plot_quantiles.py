@@ -3,8 +3,8 @@ Quantiles and prediction intervals
 ==================================
 
 `~nbsketch.JointQuantileRegressor` fits several conditional quantiles in one problem.
-Its intervals are calibrated on rows that the fit does not use, so that they have the
-coverage asked for in finite samples, for any distribution of exchangeable rows.
+Its intervals are calibrated on held-out samples, so that they have the nominal coverage
+in finite samples, for any distribution of exchangeable samples.
 """
 
 import matplotlib.pyplot as plt
@@ -26,7 +26,7 @@ X, y = draw(1000)
 X_test, y_test = draw(2000)
 
 # %%
-# Five levels, a fifth of the rows kept for calibration:
+# Five levels, a fifth of the samples held out for calibration:
 model = nbsketch.JointQuantileRegressor(
     (0.1, 0.3, 0.5, 0.7, 0.9), calibration=0.2, size=40, random_state=0
 ).fit(X, y)
@@ -39,8 +39,8 @@ plot_intervals(model, X_test, y_test, coverage=0.8, ax=right)
 plt.show()
 
 # %%
-# Coverage of the 80 % intervals on the test rows, and in the half where the noise is
-# largest: calibration guarantees the first, the quantiles make the second nearly right.
+# Coverage of the 80 % intervals on the test samples, and in the half with the larger
+# noise: calibration guarantees the first, and quantiles keep the second close to it.
 low, high = model.predict_interval(X_test, coverage=0.8).T
 inside = (low <= y_test) & (y_test <= high)
 print(f"{inside.mean():.1%} of all, {inside[X_test[:, 0] > 3].mean():.1%} for x > 3")

@@ -2,7 +2,7 @@
 K-satisfiability of sketches
 ============================
 
-Share of draws of a sketch that are K-satisfiable, against its size: the numbers of
+Share of K-satisfiable draws of a sketch against its size, from the results of
 ``nbsketch reproduce satisfiability``.
 """
 

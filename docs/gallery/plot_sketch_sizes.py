@@ -2,8 +2,8 @@
 Sketch sizes for structured outputs
 ===================================
 
-The error of a perfect regression bounds what an output sketch can reach, and the
-surrogate error shows which input sketch suffices; neither needs the whole model.
+The score of a perfect regression bounds the score with an output sketch, and the
+surrogate error shows which input sketch suffices; neither needs the complete model.
 """
 
 import matplotlib.pyplot as plt

@@ -3,7 +3,7 @@ Spectrum of a Gram matrix
 =========================
 
 Eigenvalues and effective dimension of three kernels. The dots are the critical radius
-and the statistical dimension, which say how large a sketch the theory asks for.
+and the statistical dimension, which determine the sketch size of the theory.
 """
 
 import matplotlib.pyplot as plt

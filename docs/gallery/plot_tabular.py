@@ -2,7 +2,7 @@
 Comparison on tables
 ====================
 
-Errors, times and ranks of ``nbsketch reproduce tabular``, drawn from its file.
+Errors, times and ranks of ``nbsketch reproduce tabular``, from its results file.
 """
 
 from pathlib import Path

@@ -1,12 +1,12 @@
 """
-Sketch or all rows
-==================
+Sketch or exact model
+=====================
 
-Error falls with the size of a sketch, all the way to the exact model, whose size is
-the number of rows. A sketch of size :math:`s` costs about :math:`n s^2` operations, the
-exact model some ten passes over :math:`n^2 / 2` pairs of rows: it costs as much as a
+The error decreases with the size of a sketch, up to the exact model, whose size is the
+number of samples. A sketch of size :math:`s` costs about :math:`n s^2` operations, and
+the exact model about ten passes over :math:`n^2 / 2` pairs of samples, as much as a
 sketch of one to two thousand rows. A prediction costs :math:`s` kernel values with
-sub-sampling, and :math:`n` with all rows.
+sub-sampling, and :math:`n` with the exact model.
 """
 
 import time
@@ -29,9 +29,9 @@ y = truth(X) + 0.1 * rng.normal(size=5000)
 SETTINGS = {"kernel": nbsketch.MaternKernel(bandwidth=1.0), "random_state": 0}
 
 
-def measure(**machine):
+def measure(**options):
     """Return seconds of a fit, and the root mean squared test error."""
-    model = nbsketch.SketchedKernelRegressor(**SETTINGS, **machine)
+    model = nbsketch.SketchedKernelRegressor(**SETTINGS, **options)
     start = time.process_time()
     model.fit(X, y)
     seconds = time.process_time() - start
@@ -42,9 +42,9 @@ measure(sketch="p-sparsified", size=50)  # compiles
 measure(sketch="identity")
 
 # %%
-# Every fit chooses its penalty by itself. ``sketch="identity"`` is the exact model.
+# Each fit chooses its own penalty. ``sketch="identity"`` is the exact model.
 SIZES = [100, 200, 400, 800, 1600]
-machines = {
+results = {
     "sub-sampling": [measure(sketch="subsampling", size=size) for size in SIZES],
     "p-sparsified": [measure(sketch="p-sparsified", size=size) for size in SIZES],
     "exact": [measure(sketch="identity")],
@@ -54,7 +54,7 @@ machines = {
 figure, (left, right) = plt.subplots(
     1, 2, figsize=(7.6, 3.2), sharey=True, layout="constrained"
 )
-for name, points in machines.items():
+for name, points in results.items():
     seconds, errors = np.array(points).T
     sizes = SIZES if len(points) > 1 else [len(X)]
     left.plot(sizes, errors, "o-", ms=4, label=name)

@@ -112,9 +112,9 @@ class Loss(Checked):
 
     def set_params(self, **params: Any) -> Self:
         """Set parameters of this object, like scikit-learn estimators."""
-        known = self.get_params()
+        params = self.get_params()
         for name in params:
-            check_choice("a parameter of a loss", name, known)
+            check_choice("a parameter of a loss", name, params)
         for name, value in params.items():
             object.__setattr__(self, name, value)
         self.__post_init__()

@@ -278,7 +278,7 @@ def test_labels_are_those_of_the_first_test_set():
         ([([0, 1], [1, 2])], ValueError, "disjoint"),
         ([([0, 1], [29])], ValueError, "indices of the 29 rows"),
         ([([0, 1], [0.5])], ValueError, "indices of the 29 rows"),
-        ([([0, 1], [])], ValueError, "rows of positive weight"),
+        ([([0, 1], [])], ValueError, "samples of positive weight"),
     ],
 )
 def test_folds_are_checked(cv, error, match):

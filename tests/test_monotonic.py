@@ -260,7 +260,7 @@ def test_data_and_methods_without_constraints_are_refused():
         model.fit(sp.csr_array(X), y)
     with pytest.raises(ValueError, match="`y` must be a single target"):
         model.fit(X, np.column_stack([y, y]))
-    with pytest.raises(ValueError, match="`kernel` must be a kernel of rows"):
+    with pytest.raises(ValueError, match="`kernel` must be a kernel of samples"):
         kernel = {"kernel": "precomputed", "bandwidth": None, "monotonic_cst": [1] * 40}
         SketchedKernelRegressor(**FIXED | kernel).fit(X @ X.T, y)
     with pytest.raises(ValueError, match="`monotonic_cst` must be None"):

@@ -452,5 +452,5 @@ def test_two_rows_have_slopes_and_kernel_values_have_none():
     )
     values = SketchedKernelRegressor("precomputed", alpha=1e-3)
     values.fit(GaussianKernel(1.5)(X), Y)
-    with pytest.raises(TypeError, match="kernel of rows"):
+    with pytest.raises(TypeError, match="kernel of samples"):
         marginal_effects(values, GaussianKernel(1.5)(X))

@@ -91,7 +91,7 @@ def test_gross_errors_of_any_share_hardly_count(
     X, y = rows(300)
     bad = np.random.default_rng(2).permutation(300)[: int(share * 300)]
     y[bad] *= 10
-    with pytest.warns(OutlierWarning, match="left out"):
+    with pytest.warns(OutlierWarning, match="are excluded"):
         model = fit(X, y, loss)
     assert model.n_outliers_ >= 0.9 * len(bad)
     assert mean_error(model, X) < 1.4 * error_without_gross_errors

@@ -282,27 +282,27 @@ def declares_parameters(estimator: type[T]) -> type[T]:
     """
     made = dataclass(eq=False, repr=False, kw_only=True)(estimator)
     assign: Any = made.__init__
-    known = {part.name for part in fields(made)}  # type: ignore[arg-type]
+    names = {part.name for part in fields(made)}  # type: ignore[arg-type]
 
     @wraps(assign)
     def initialize(self: Any, *values: Any, **parameters: Any) -> None:
         for name in parameters:
-            if name not in known:
-                raise TypeError(_no_parameter(type(self), name, known))
+            if name not in names:
+                raise TypeError(_no_parameter(type(self), name, names))
         assign(self, *values, **parameters)
 
     made.__init__ = initialize  # type: ignore[method-assign]
     return made
 
 
-def _no_parameter(estimator: type, name: str, known: set[str]) -> str:
+def _no_parameter(estimator: type, name: str, names: set[str]) -> str:
     """Return the message for an unknown parameter name."""
     text = f"{estimator.__name__} has no parameter {name!r}"
-    near = get_close_matches(name, sorted(known), n=1)
+    near = get_close_matches(name, sorted(names), n=1)
     if near:
         return f"{text}: did you mean {near[0]!r}?"
     parameter, instead = _INSTEAD.get(name, ("", ""))
-    return f"{text}: {instead}" if parameter in known else text
+    return f"{text}: {instead}" if parameter in names else text
 
 
 @contextmanager

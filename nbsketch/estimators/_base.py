@@ -146,11 +146,11 @@ def _explained_deviance(
 ) -> float:
     """Return D^2; for constant targets 1 if they are predicted, else 0 (like R^2)."""
     used = slice(None) if sample_weight is None else np.asarray(sample_weight) > 0
-    counted, found = (np.ravel(values)[used] for values in (y, predictions))
-    if len(counted) < _LEAST_SCORED or np.ptp(counted) > 0:
+    targets, predicted = (np.ravel(values)[used] for values in (y, predictions))
+    if len(targets) < _LEAST_SCORED or np.ptp(targets) > 0:
         args = {"sample_weight": sample_weight, "power": power}
         return d2_tweedie_score(y, predictions, **args)
-    return float(np.allclose(found, counted[0], rtol=_ROUNDING, atol=0.0))
+    return float(np.allclose(predicted, targets[0], rtol=_ROUNDING, atol=0.0))
 
 
 def _flattened(y: NDArray) -> NDArray:
@@ -184,12 +184,12 @@ class ObjectParameters:
         """Set parameters by name; objects are replaced, never modified."""
         parts = {name: params.pop(name) for name in list(params) if "__" in name}
         super().set_params(**params)  # type: ignore[misc]
-        known = self.get_params()
+        values = self.get_params()
         for name, value in parts.items():
-            if name not in known:
+            if name not in values:
                 raise ValueError(
                     f"Invalid parameter {name!r} of {type(self).__name__}, whose "
-                    f"parameters are {sorted(known)}"
+                    f"parameters are {sorted(values)}"
                 )
             holder, _, key = name.partition("__")
             given = _with_parameters(holder, getattr(self, holder))

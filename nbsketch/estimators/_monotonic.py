@@ -97,7 +97,7 @@ def check_monotonic(model: Any, X: Any, single: bool) -> None:
         ("output", getattr(model, "output", None) is None, "None"),
         ("non_crossing", not crossing, "'sort' or None"),
         ("solver", model.solver == "auto", "'auto'"),
-        ("kernel", not is_pairwise(model.kernel), "a kernel of rows"),
+        ("kernel", not is_pairwise(model.kernel), "a kernel of samples"),
         ("X", in_memory, "dense and in memory"),
         ("y", single, "a single target"),
     ):

@@ -44,8 +44,8 @@ class OneVsRest(ClassifierScore):
         """Return sample weights times class weights."""
         with explaining({"y": y}, text_in=("y",)):
             check_classification_targets(y)
-        known = getattr(self, "classes_", None)
-        return weights_of_classes(self.class_weight, y, weights, known)
+        classes = getattr(self, "classes_", None)
+        return weights_of_classes(self.class_weight, y, weights, classes)
 
     def _set_classes(self, y: NDArray) -> None:
         """Set `classes_` to the sorted distinct labels."""
@@ -263,8 +263,8 @@ class SketchedKernelClassifier(OneVsRest, IterativeModel):
     ) -> Self:
         super()._publish(problem, data, solution)
         count = len(self.classes_)
-        few = self.size_ < count and not data.sketch_map.is_columns
-        if self.size is None and self.sketch is None and few:
+        is_small = self.size_ < count and not data.sketch_map.is_columns
+        if self.size is None and self.sketch is None and is_small:
             warnings.warn(
                 f"the default sketch has {self.size_} landmarks for {count} classes, "
                 "so some classes have none and may never be predicted: pass size="

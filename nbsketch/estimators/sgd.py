@@ -266,8 +266,8 @@ class DescentModel(_base.KernelExpansion):
         else:
             projection, _ = data.design(keep=False)
         X = data.rows
-        some = X[np.arange(0, X.shape[0], 1 + X.shape[0] // _STREAM_SIZE)]
-        Z = data.sketch_map.times(some, projection)
+        subset = X[np.arange(0, X.shape[0], 1 + X.shape[0] // _STREAM_SIZE)]
+        Z = data.sketch_map.times(subset, projection)
         args = projection, Z, data, objective
         self._projection, descent = descent.standardized(*args)
         self._stream: StreamState | None = None

@@ -133,7 +133,7 @@ class FittedCertificate:
         return np.ones(len(self.objective.targets)) if weights is None else weights
 
     @property
-    def _some(self) -> NDArray:
+    def _subset(self) -> NDArray:
         """Indices of the samples on which rounding is measured."""
         n = self.data.rows.shape[0]
         return np.arange(0, n, -(-n // _MEASURED_ROWS))
@@ -141,7 +141,7 @@ class FittedCertificate:
     @cached_property
     def _rows(self) -> Any:
         """These samples, in memory."""
-        return self.data.rows[self._some]
+        return self.data.rows[self._subset]
 
     @property
     def _scale(self) -> float:
@@ -221,8 +221,8 @@ class FittedCertificate:
         size = np.spacing(np.abs(values).max(axis=0, initial=0))
         size += unit * np.linalg.norm(solution.coef, axis=0)
         errors = size * np.random.default_rng(0).choice([-1.0, 1.0], size=values.shape)
-        w = self._weights[self._some]
-        part = self.objective.take(self._some)
+        w = self._weights[self._subset]
+        part = self.objective.take(self._subset)
         loss, raised, lowered = (part.losses(values + k * errors) for k in (0, 1, -1))
         along = np.square(w * (raised - lowered)).mean() / (4 * len(self._weights))
         beside = max(0.0, (w * (raised + lowered - 2 * loss)).mean())
@@ -237,12 +237,12 @@ class FittedCertificate:
         sum of the loss, of its conjugate at the dual point and of their product grows,
         and the features times the dual point deviate from the coefficients.
         """
-        some = self._some
+        subset = self._subset
         values = self._values(expanded)
-        part = self.objective.take(some)
-        fitted = design.gather(some).mv(solution.coef) + solution.intercept
-        dual = self._dual(solution, fitted, some)
-        added = self._weights[some] * (part.losses(values) - part.losses(fitted))
+        part = self.objective.take(subset)
+        fitted = design.gather(subset).mv(solution.coef) + solution.intercept
+        dual = self._dual(solution, fitted, subset)
+        added = self._weights[subset] * (part.losses(values) - part.losses(fitted))
         added += (dual * (values - fitted)).sum(axis=1)
         unit = self._scale * (_MEAN_ERROR * np.finfo(design.dtype).eps) ** 2
         unit /= len(self._weights) * solution.alpha

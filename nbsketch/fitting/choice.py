@@ -256,8 +256,8 @@ class SplitSample:
 
         Without an intercept, or if all rows are equal, it is their mean square.
         """
-        some = slice(_LANDMARKS)
-        K = kernel(take_rows(kernel, self.rows, some))
+        subset = slice(_LANDMARKS)
+        K = kernel(take_rows(kernel, self.rows, subset))
         square = float(np.mean(K.diagonal()))
         centered = square - float(np.mean(K)) * self.objective.fit_intercept
         return centered if centered > 0 else square

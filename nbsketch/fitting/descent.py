@@ -159,9 +159,9 @@ def standardized(
     Features are centered if their mean exceeds their variation and there is an
     intercept. Columns of X as features are also scaled.
     """
-    some = Z[:: 1 + len(Z) // _FEW_ROWS]
-    mean = some.mean(axis=0, dtype=np.float64) * is_free
-    deviations = np.sqrt(np.square(some - mean).mean(axis=0))
+    sample = Z[:: 1 + len(Z) // _FEW_ROWS]
+    mean = sample.mean(axis=0, dtype=np.float64) * is_free
+    deviations = np.sqrt(np.square(sample - mean).mean(axis=0))
     scales = np.ones(len(mean))
     if is_scaled:
         varies = deviations > _CONSTANT * np.abs(mean)
@@ -194,21 +194,21 @@ class FeatureSample(NamedTuple):
         The loss of zero is also a limit, because rows of a stream may be similar and a
         model without intercept fits no constant.
         """
-        some = self._some()
-        reference = some.objective.constant_loss()
-        if is_stream or not some.objective.fit_intercept:
-            zero = np.zeros_like(some.objective.targets)
-            reference = max(reference, some.objective.mean_loss(zero))
+        sample = self._subset()
+        reference = sample.objective.constant_loss()
+        if is_stream or not sample.objective.fit_intercept:
+            zero = np.zeros_like(sample.objective.targets)
+            reference = max(reference, sample.objective.mean_loss(zero))
         return DIVERGED * reference
 
     def check(self, iterate: Iterate, limit: float) -> Iterate:
         """Return an iterate; raise an error if its steps have diverged."""
         with np.errstate(over="ignore", invalid="ignore"):
-            loss = self._some().mean_loss(iterate)
+            loss = self._subset().mean_loss(iterate)
         check_steps(loss, limit, "step", f" before step {iterate.n_steps}")
         return iterate
 
-    def _some(self) -> FeatureSample:
+    def _subset(self) -> FeatureSample:
         """Return a subset of the rows, evenly spaced."""
         return self._take(np.arange(0, len(self.Z), 1 + len(self.Z) // _FEW_ROWS))
 
@@ -317,10 +317,10 @@ class DescentSettings:
         Features are standardized if their means or units would hide their variation.
         """
         is_scaled = data.sketch_map.is_columns and self.free_step
-        found = standardized(Z, objective.fit_intercept, is_scaled)
-        if found is None:
+        standard = standardized(Z, objective.fit_intercept, is_scaled)
+        if standard is None:
             return projection, self
-        scales, center = found
+        scales, center = standard
         by = Preconditioning(np.square(scales), center, float(self.step))
         return projection * scales, replace(self, preconditioning=by)
 
@@ -385,10 +385,10 @@ class DescentSettings:
         Y, loss = _targets(sample)
         options = self._options(sample, rng)
         coef, intercept, after = stream_sgm(sample.design, Y, loss, state, **options)
-        found = Iterate(after.n_steps, *_columns(coef, intercept, sample))
+        iterate = Iterate(after.n_steps, *_columns(coef, intercept, sample))
         # A single row far from the previous ones may have a large loss.
-        sample.check(found, limit * max(1.0, _LEAST_CHECKED / len(sample.Z)))
-        return found.coef, found.intercept, after
+        sample.check(iterate, limit * max(1.0, _LEAST_CHECKED / len(sample.Z)))
+        return iterate.coef, iterate.intercept, after
 
     def _iterates(
         self, sample: FeatureSample, rng: np.random.Generator, every: bool

@@ -294,7 +294,7 @@ class Method(ABC):
         trials = 1 if self.problem.plan.alpha is not None else _TRIALS
         return [self.alpha * _STRONGER**trial for trial in range(trials)]
 
-    def _is_dear(self) -> bool:
+    def _is_too_slow(self) -> bool:
         """Return whether the time does not suffice to decompose the features."""
         size, n = self.data.sketch.shape
         is_large = n * size**2 > _CLOSED_FORM_WORK
@@ -502,7 +502,7 @@ class Nystrom(ClosedForm):
         size, n = self.data.sketch.shape
         columns = self._columns(self.alpha)
         penalties = self._penalties()
-        for alpha in penalties if self._is_dear() else penalties[:1]:
+        for alpha in penalties if self._is_too_slow() else penalties[:1]:
             try:
                 solution = solve_nystrom(columns, targets, alpha, **self._limits())
                 break
@@ -512,7 +512,7 @@ class Nystrom(ClosedForm):
                     break
         else:
             return super().solve()
-        if solution.converged or self._is_dear():
+        if solution.converged or self._is_too_slow():
             return self._certificate.of_rows(self._of_rows(solution, alpha))
         return super().solve()
 
@@ -530,7 +530,7 @@ class Passes(Newton):
         until the passes converge.
         """
         penalties = self._penalties()
-        if not self._is_dear():
+        if not self._is_too_slow():
             penalties = [alpha for alpha in penalties if alpha == self.alpha]
         for alpha in penalties:
             solution = next(self.path([alpha]))
@@ -706,8 +706,8 @@ def _kind(problem: Problem, data: SketchedData) -> type[Method]:
             return Newton
         if all_rows:
             return Dual
-        few = sizes.has_few_outputs(problem.objective.targets.shape[1])
-        is_default = may_be_exact(problem) and kind != "joint" and few
+        has_few = sizes.has_few_outputs(problem.objective.targets.shape[1])
+        is_default = may_be_exact(problem) and kind != "joint" and has_few
         return DefaultLandmarks if is_default else Newton
     if kind is None:
         return ClosedForm

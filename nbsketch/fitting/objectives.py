@@ -132,20 +132,22 @@ class ScalarObjective(Objective):
         center = self._center()
         relative = (alpha / self.loss_scale for alpha in alphas)
         targets = self.targets - center
-        for found in dual_path(K, targets, self.loss, relative, **options):
-            moved = found._replace(intercept=found.intercept + center)
+        for solution in dual_path(K, targets, self.loss, relative, **options):
+            moved = solution._replace(intercept=solution.intercept + center)
             yield self._in_units(moved)
 
     def _solve(self, design: Design, y: NDArray, alpha: float, **options: Any) -> Any:
-        found = solve_scalar(design, y, self.loss, alpha / self.loss_scale, **options)
-        return self._in_units(found)
+        solution = solve_scalar(
+            design, y, self.loss, alpha / self.loss_scale, **options
+        )
+        return self._in_units(solution)
 
-    def _in_units(self, found: Solution) -> Solution:
+    def _in_units(self, solution: Solution) -> Solution:
         """Return a solution for relative targets in units; its state stays relative."""
-        return found._replace(
-            intercept=found.intercept + self._shift,
-            objective=found.objective * self.loss_scale,
-            gap=found.gap * self.loss_scale,
+        return solution._replace(
+            intercept=solution.intercept + self._shift,
+            objective=solution.objective * self.loss_scale,
+            gap=solution.gap * self.loss_scale,
         )
 
     def constant_loss(self) -> float:

@@ -50,20 +50,20 @@ def dependent_rows(
 
     `labels`: the class of each sample, for classification.
     """
-    found = (
+    errors = (
         f"the error of leaving contiguous blocks out, {effect.contiguous:.3g}, "
         f"contradicts that of random blocks, {effect.random:.3g}"
     )
     if labels is not None and _is_sorted(labels):
         return DependentRowsWarning(
-            f"samples are sorted by class or depend on their neighbors: {found}. If "
+            f"samples are sorted by class or depend on their neighbors: {errors}. If "
             "they are only sorted, shuffle them; otherwise pass cv=StratifiedKFold() "
             "(contiguous blocks per class) or cv=StratifiedGroupKFold() and `groups`"
         )
     return DependentRowsWarning(
-        f"samples depend on their neighbors: {found}, so leave-one-out chooses a model "
-        "that interpolates. Pass cv=5 (contiguous blocks), cv=TimeSeriesSplit() or "
-        "cv=GroupKFold() with `groups`; if they are only sorted, shuffle them"
+        f"samples depend on their neighbors: {errors}, so leave-one-out chooses a "
+        "model that interpolates. Pass cv=5 (contiguous blocks), cv=TimeSeriesSplit() "
+        "or cv=GroupKFold() with `groups`; if they are only sorted, shuffle them"
     )
 
 

@@ -244,9 +244,9 @@ def centered(design: Design) -> Design:
         return design
     Z = (design.Z - mean).astype(design.dtype)
     Z[:, deviations <= EQUAL * np.abs(mean)] = 0.0
-    found = ArrayDesign._trusted(Z, design.is_graded)
-    found.origin = mean
-    return found
+    result = ArrayDesign._trusted(Z, design.is_graded)
+    result.origin = mean
+    return result
 
 
 def is_off_center(mean: NDArray, deviations: NDArray, each: bool) -> bool:

@@ -625,8 +625,8 @@ def stream_sgm(
     if sample_weight is not None:
         # Rounded at random, with the weights as means.
         visits = np.floor(problem.weights)
-        rest = problem.weights - visits
-        visits += random_generator(rng).random(len(Z)) < rest
+        fractions = problem.weights - visits
+        visits += random_generator(rng).random(len(Z)) < fractions
         order = np.repeat(order, visits.astype(np.int64))
     if order.size:
         largest = search.largest(squared_norms(Z), order)

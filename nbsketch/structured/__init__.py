@@ -107,7 +107,7 @@ def select_output_size(
     ----------
     model : InputOutputKernelRegressor
         Model with the output kernel and type of output sketch; not modified.
-    Y, Y_val : rows or objects
+    Y, Y_val : array, CSR matrix or objects
         Training and validation outputs.
     sizes : iterable of int
         Sizes to try, in ascending order.
@@ -176,7 +176,7 @@ def select_input_size(
     ----------
     model : InputOutputKernelRegressor
         Model to fit with each size of the input sketch; not modified.
-    X, Y, X_val, Y_val : rows or objects
+    X, Y, X_val, Y_val : array, CSR matrix or objects
         Training and validation data.
     sizes : iterable of int
         Sizes to try, in ascending order.

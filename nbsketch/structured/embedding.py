@@ -83,7 +83,7 @@ class OutputEmbedding(SaveMixin, OutputSpace, BaseEstimator):
     ----------
     candidates_ : array, CSR array or list
         Distinct training outputs.
-    output_kernel_, output_sketch_, output_landmarks_ : Kernel, Sketch, rows
+    output_kernel_, output_sketch_, output_landmarks_ : Kernel, Sketch, array or objects
         Kernel with its bandwidth set, drawn sketch, and the outputs of its columns.
     output_rank_ : int
         Number t of coordinates.
@@ -142,7 +142,7 @@ class OutputEmbedding(SaveMixin, OutputSpace, BaseEstimator):
 
         Parameters
         ----------
-        Y : rows or objects
+        Y : array, CSR matrix or objects
             Outputs, n of them, in the form of the training outputs.
         """
         check_is_fitted(self)
@@ -158,7 +158,7 @@ class OutputEmbedding(SaveMixin, OutputSpace, BaseEstimator):
         ----------
         Z : array of shape (n, t)
             Vectors predicted by a regressor.
-        candidates : rows or objects, optional
+        candidates : array, CSR matrix or objects, optional
             Outputs to choose from. None: the distinct training outputs.
         candidate_sets : sequence of n such sets, optional
             Outputs to choose from for each vector.

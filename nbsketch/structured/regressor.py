@@ -151,10 +151,10 @@ class InputOutputKernelRegressor(
     coef_ : ndarray of shape (s, t)
         Coefficients H of h(x) = H^T S k_x, in the coordinates of the sketched output
         space or, without a sketch, of the candidates.
-    kernel_, sketch_, landmarks_ : Kernel, Sketch, rows
+    kernel_, sketch_, landmarks_ : Kernel, Sketch, array or objects
         Input kernel with its bandwidth set, drawn sketch, and the training samples
         needed for prediction.
-    output_kernel_, output_sketch_, output_landmarks_ : Kernel, Sketch, rows
+    output_kernel_, output_sketch_, output_landmarks_ : Kernel, Sketch, array or objects
         The same for outputs.
     scaler_ : InputScaler or None
         Transformation of the inputs; drops irrelevant features if there are more than
@@ -252,9 +252,9 @@ class InputOutputKernelRegressor(
 
         Parameters
         ----------
-        X : rows or objects
+        X : array, CSR matrix or objects
             Inputs, n of them.
-        candidates : rows or objects, optional
+        candidates : array, CSR matrix or objects, optional
             Outputs to choose from. None: the distinct training outputs. With a
             precomputed output kernel: indices of training outputs, or the kernel values
             of new outputs with all training outputs.
@@ -299,7 +299,7 @@ class InputOutputKernelRegressor(
             for S in (self.sketch_, self.output_sketch_)
         )
         entries = [
-            ("sketch", f"{inputs}, rank {self.rank_}, {self.sketch_.shape[1]} rows"),
+            ("sketch", f"{inputs}, rank {self.rank_}, {self.sketch_.shape[1]} samples"),
             ("output kernel", type(self.output_kernel_).__name__),
             ("output sketch", f"{outputs}, rank {self.output_rank_}"),
             ("candidates", str(len(self._penalty))),
@@ -314,9 +314,9 @@ class InputOutputKernelRegressor(
 
         Parameters
         ----------
-        X : rows or objects
+        X : array, CSR matrix or objects
             Inputs, n of them.
-        candidates : rows or objects, optional
+        candidates : array, CSR matrix or objects, optional
             Outputs, c of them. None: the distinct training outputs.
 
         Returns
@@ -337,7 +337,7 @@ class InputOutputKernelRegressor(
 
         Parameters
         ----------
-        X, y : rows or objects
+        X, y : array, CSR matrix or objects
             Inputs and their true outputs.
 
         Returns

@@ -62,17 +62,17 @@ def boosting(n: int, counts: NDArray, seed: int) -> list[Any]:
 
 
 def affordable_folds(
-    folds: list[NDArray], data: Training, classes: int, known: NDArray
+    folds: list[NDArray], data: Training, classes: int, left_out: NDArray
 ) -> list[NDArray]:
     """Return the folds that trees are fitted without: fewer for a large table.
 
-    A single fold is the rows `known`, which have leave-one-out scores of the kernel
+    A single fold is the rows `left_out`, which have leave-one-out scores of the kernel
     model, if they are fewer than a fold. Blocks of rows stay together.
     """
     most = _MOST_NUMBERS // (data.rows.size * max(classes, 1))
     if most > 1 or data.labels is not None:
         return folds[: max(most, 1)]
-    return [min(folds[0], known, key=len)]
+    return [min(folds[0], left_out, key=len)]
 
 
 @stored

@@ -167,11 +167,11 @@ class TabularKernelClassifier(ClassifierScore, LogProbabilities, TabularModel):
 
 def _warn_of_few(classes: NDArray, counts: NDArray) -> None:
     """Warn of classes with too few samples to calibrate their probabilities."""
-    few = np.flatnonzero(counts < _FEW_ROWS)
-    if len(few):
-        names = ", ".join(f"{classes[k]!s} ({counts[k]})" for k in few[:_SHOWN])
+    rare = np.flatnonzero(counts < _FEW_ROWS)
+    if len(rare):
+        names = ", ".join(f"{classes[k]!s} ({counts[k]})" for k in rare[:_SHOWN])
         warnings.warn(
-            f"{len(few)} classes of `y` have fewer than {_FEW_ROWS} samples: {names}; "
+            f"{len(rare)} classes of `y` have fewer than {_FEW_ROWS} samples: {names}; "
             "their probabilities and `loo_log_loss_` are unreliable: add samples or "
             "merge these classes",
             UserWarning,

@@ -149,8 +149,10 @@ def learn_scales(
         log_tau = np.log(max(smooth.tau, _LEAST_TAU))
         start = np.append(np.log(smooth.inverse) + _NARROW, log_tau)
         count = _ROUGH_SEARCHES if is_large else 1
-        found = [learn(data, FAMILIES[ROUGH], start, rng, budget) for _ in range(count)]
-        points.append(_best(data, ROUGH, found))
+        searched = [
+            learn(data, FAMILIES[ROUGH], start, rng, budget) for _ in range(count)
+        ]
+        points.append(_best(data, ROUGH, searched))
     scales = [smooth, best_penalty(data, Scales.at(ROUGH, points[1]), sample)]
     if len(rows.kept) <= ALONE:
         wide = smooth.inverse * np.exp(_WIDE)
@@ -191,12 +193,12 @@ def _searched(
     if len(rows.Y) <= LARGE:
         return _search(rows, rng, budget)
 
-    def error(found: tuple[InputScaler, NDArray]) -> float:
-        data = preprocessed(replace(few, scaler=found[0]))
-        return _leaf_error(data, Scales.at(SMOOTH, found[1]))
+    def error(candidate: tuple[InputScaler, NDArray]) -> float:
+        data = preprocessed(replace(part, scaler=candidate[0]))
+        return _leaf_error(data, Scales.at(SMOOTH, candidate[1]))
 
-    few = _part(rows, rng)
-    return min((_search(few, rng, budget) for _ in range(_SMOOTH_SEARCHES)), key=error)
+    part = _part(rows, rng)
+    return min((_search(part, rng, budget) for _ in range(_SMOOTH_SEARCHES)), key=error)
 
 
 def _part(rows: Rows, rng: np.random.Generator) -> Rows:

@@ -343,13 +343,13 @@ class ExactCriterion:
         # Half of the derivative in the covariance, times M: its lower triangle.
         W = A.T.astype(np.float64, copy=False)
         W -= dual @ (dual.T * (M / total))
-        rest = 1 - len(A) / M
-        by_tau = tau * float(self._noise @ W.diagonal()) / M + rest
+        excess = 1 - len(A) / M
+        by_tau = tau * float(self._noise @ W.diagonal()) / M + excess
         W *= self._slopes
         X = self._X
         inverse = np.exp(point[:-1])
         by_scales = self._distance.by_scales(np.triu(W, 1), X, X, inverse)
-        value = log_determinant / M + rest * float(point[-1])
+        value = log_determinant / M + excess * float(point[-1])
         value += float(np.log(total / M))
         return value, np.append(by_scales * (2 / M), by_tau)
 

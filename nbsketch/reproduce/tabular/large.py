@@ -76,8 +76,8 @@ def measure(function: str, task: str, n: int, seed: int) -> Iterator[Row]:
         for method in (OURS, LIGHTGBM):
             # Memory of a process never falls: each fit has a new one.
             with ProcessPoolExecutor(1, get_context("spawn")) as pool:
-                found = pool.submit(evaluate, folder, task, method, seed).result()
-            yield place | {"method": method} | found
+                result = pool.submit(evaluate, folder, task, method, seed).result()
+            yield place | {"method": method} | result
 
 
 def evaluate(folder: str, task: str, method: str, seed: int) -> Row:

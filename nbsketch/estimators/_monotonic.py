@@ -103,7 +103,7 @@ def check_monotonic(model: Any, X: Any, single: bool) -> None:
     ):
         if not possible:
             got = f", got {getattr(model, name)!r}" if hasattr(model, name) else ""
-            raise ValueError(f"`{name}` must be {expected} with `monotonic_cst`{got}")
+            raise ValueError(f"`{name}` must be {expected} for `monotonic_cst`{got}")
 
 
 def planned(plan: Plan, objective: Objective) -> Plan:

@@ -214,7 +214,7 @@ class BlockCriterion:
         gradient = out.sum(axis=0)
         is_l1 = self._family == LAPLACIAN
         gradient[:-1] *= inverse if is_l1 else 2 * inverse**2
-        gradient[-1] += (1 - s) * excess
+        gradient[-1] += (1 - s) * rest
         return s * self.error + (1 - s) * evidence, gradient
 
     def _invert(self, rows: NDArray, noise: NDArray) -> float:

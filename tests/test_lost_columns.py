@@ -126,7 +126,7 @@ def test_containers(kind, tmp_path):
         stored = np.memmap(tmp_path / "X", dtype=float, mode="w+", shape=X.shape)
         stored[:] = X
         X = stored
-    with pytest.warns(UserWarning, match=r"part of columns 0, 2 of `X`"):
+    with pytest.warns(UserWarning, match=r"on columns 0, 2 of `X`"):
         SketchedKernelRegressor(sketch="subsampling", size=40, **ALPHA).fit(X, y)
 
 

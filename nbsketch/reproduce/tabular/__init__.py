@@ -1,1 +1,1 @@
-"""Defaults of nbsketch against boosted trees and other kernel methods."""
+"""Comparison of nbsketch's defaults with boosted trees and other methods."""

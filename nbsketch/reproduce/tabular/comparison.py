@@ -1,10 +1,10 @@
-"""Kernel machines for tables beside boosted trees: errors, calibration, times, ranks.
+"""Kernel models for tables compared with boosted trees: errors, times and ranks.
 
 Not from a paper: `TabularKernelRegressor` and `TabularKernelClassifier` with their
 defaults are compared with LightGBM (with fixed settings, and tuned for the same time),
-CatBoost, scikit-learn's trees and Gaussian processes, the sketched machine and exact
+CatBoost, scikit-learn's trees and Gaussian processes, a sketched kernel model and exact
 kernel ridge regression, on public sets for regression, classification and quantiles.
-RealMLP, xRFM and TabPFN are compared where they are installed.
+RealMLP, xRFM and TabPFN are included if they are installed.
 """
 
 from collections.abc import Iterator, Sequence
@@ -30,10 +30,10 @@ from nbsketch.reproduce.tabular.methods import (
 from nbsketch.reproduce.tabular.problems import Benchmark, Examples
 
 _WARM_UP_ROWS = 150
-_BINS = 15  # of the confidence, of the calibration error
-# A row is identified by these.
+_BINS = 15  # bins of the confidence in the calibration error
+# Columns that identify a row.
 _KEY = "task", "set", "split", "method"
-# Tasks and names of the methods that are compiled.
+# Tasks and names of the methods with compiled code.
 _WARM: set[tuple[str, str]] = set()
 
 
@@ -48,7 +48,7 @@ def points(
 ) -> Points:
     """Yield problem, names of the methods, number of splits and folder of the data.
 
-    Splits are 5 of sets of less than 2000 rows, 3 of larger ones, or 1 of two small
+    5 splits for sets with fewer than 2000 rows, 3 for larger ones, or 1 for two small
     sets if `quick`.
     """
     selected = list(problems.chosen(sets or (small if quick else ()), every))
@@ -105,7 +105,7 @@ def evaluate(
 
 
 def _budget(name: str, rows: Rows) -> float:
-    """Return the seconds of a tuned method: those of the standard one."""
+    """Return the time budget of a tuned method: the time of the default one."""
     if name != TUNED:
         return 0.0
     standard = where(rows, method=DEFAULT)
@@ -117,7 +117,7 @@ def _budget(name: str, rows: Rows) -> float:
 
 
 def _warm_up(task: str, name: str, method: BenchmarkMethod, table: Examples) -> None:
-    """Fit a few rows by a new method, so that no compilation is timed."""
+    """Fit a few rows by a new method first, so that compilation is not timed."""
     if (task, name) not in _WARM:
         step = max(1, len(table.y) // _WARM_UP_ROWS)
         X, y = table.rows(np.arange(0, len(table.y), step))
@@ -141,7 +141,7 @@ def _measured(
 
 
 def scores_of(task: str, values: NDArray, y: NDArray) -> Row:
-    """Return the error, and what else tells the quality of the predictions."""
+    """Return the error and other scores of the predictions."""
     scores: Row = dict.fromkeys(("error", "log_loss", "calibration", "coverage"))
     if task == problems.CLASSIFICATION:
         p = np.clip(values, 1e-15, None)
@@ -162,8 +162,8 @@ def scores_of(task: str, values: NDArray, y: NDArray) -> Row:
 def calibration_error(p: NDArray, y: NDArray) -> float:
     """Return the expected calibration error of the most likely class.
 
-    The mean distance between confidence and share of right labels, over 15 equal bins
-    of the confidence, weighted by their rows.
+    The mean difference between confidence and accuracy, over 15 equal bins of the
+    confidence, weighted by their rows.
     """
     confidence = p.max(axis=1)
     bins = np.minimum((confidence * _BINS).astype(int), _BINS - 1)
@@ -172,12 +172,12 @@ def calibration_error(p: NDArray, y: NDArray) -> float:
 
 
 def remarks() -> list[str]:
-    """Return the note about the methods that are not available."""
+    """Return the note about methods that are not available."""
     return [f"Not run: {', '.join(machines.not_run()) or 'none'}."]
 
 
 def printed(table: Rows) -> Rows:
-    """Return what is shown: how tabular compares with each other method."""
+    """Return the printed table: tabular compared with each other method."""
     return summary.against_others(table) or table
 
 

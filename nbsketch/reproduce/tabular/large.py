@@ -1,6 +1,6 @@
 """Large tables with categories, from Parquet files: error, time and memory of fits.
 
-Not from a paper. Each fit has a process of its own, whose peak memory is measured. The
+Not from a paper. Each fit runs in its own process, whose peak memory is measured. The
 columns are nine numbers and categories of 3, 8 and 200 levels.
 """
 
@@ -74,7 +74,7 @@ def measure(function: str, task: str, n: int, seed: int) -> Iterator[Row]:
             columns = drawn(function, size, 2 * seed + (name == "test"))
             parquet.write_table(pyarrow.table(columns), Path(folder, name))
         for method in (OURS, LIGHTGBM):
-            # Memory of a process never falls: each fit has a new one.
+            # The memory of a process never decreases: each fit has a new process.
             with ProcessPoolExecutor(1, get_context("spawn")) as pool:
                 result = pool.submit(evaluate, folder, task, method, seed).result()
             yield place | {"method": method} | result
@@ -110,7 +110,7 @@ def _targets(values: NDArray, cut: float | None) -> NDArray:
 
 
 def _frame(table: Any) -> Any:
-    """Return a frame of pandas whose texts are categories."""
+    """Return a pandas frame with text columns as categories."""
     return table.to_pandas().astype(dict.fromkeys(_LEVELS, "category"))
 
 

@@ -1,4 +1,4 @@
-"""Methods of the comparison on tables, by name: ours and those of other packages."""
+"""Methods of the comparison on tables: nbsketch and other packages."""
 
 import os
 import time
@@ -40,7 +40,7 @@ VALIDATION = 0.2  # share of validation rows of the random search
 _QUIET = {"num_threads": 1, "verbosity": -1}
 Settings = dict[str, Any]  # of a method or a model, by name
 Predict = Callable[[Any], NDArray]
-# Fits a task, rows, targets, a seed, and what tunes, the seconds that it may take.
+# Function of a task, rows, targets, a seed and, for tuned methods, a time budget.
 Fit = Callable[..., Predict]
 # The method whose fit time is the budget of the tuned one.
 DEFAULT = "tabular"

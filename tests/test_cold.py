@@ -28,11 +28,12 @@ LOSSES = SQUARES | {
     "add_all", "add_combination", "dual_point", "loss_values", "slope_along",
     "young_sum",
 }  # fmt: skip
+BLOCKS = {"distances", "invert", "multiply_slopes", "weighted_distances"}
 QUANTILES = {"products_of_few", "add_few_combinations", "fill_uniforms"}
 FITS = [
     ("SketchedKernelRegressor", 300, "", SQUARES),
     ("SketchedKernelRegressor", 300, "loss='huber'", LOSSES),
-    ("SketchedKernelClassifier", 300, "", LOSSES | {"kink_distance"}),
+    ("SketchedKernelClassifier", 300, "", LOSSES | BLOCKS | {"kink_distance"}),
     (
         "JointQuantileRegressor", 300, "",
         LOSSES - {"row_products", "add_combination"} | QUANTILES,

@@ -20,14 +20,14 @@ g_B`, replaces diag(v).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from nbsketch._jit.threads import run_slices
-from nbsketch._jit.tuning import LAPLACIAN, block_inverses, block_slopes
+from nbsketch._jit.tuning import LAPLACIAN, invert, multiply_slopes, weighted_distances
 from nbsketch.solvers.left_out import effective_number
+from nbsketch.tuning.criterion import fill_by_differences
 from nbsketch.tuning.descent import TAU_LIMITS, Budget, Curvature, descent_of
 from nbsketch.tuning.rows import CELLS, Training, at_rows
 from nbsketch.tuning.trees import grow
@@ -172,7 +172,8 @@ class BlockCriterion:
         self, data: Training, blocks: NDArray, family: int, share: float = _SHARE
     ) -> None:
         rows = data.rows[blocks].astype(np.float64, copy=False)
-        self._rows = np.ascontiguousarray(rows.swapaxes(1, 2))
+        self._rows = rows.reshape(-1, rows.shape[2])
+        self._columns = np.ascontiguousarray(rows.swapaxes(1, 2))
         self._Y = data.Y[blocks]
         weights = at_rows(data.weights, blocks)
         self._w = np.ones(blocks.shape) if weights is None else weights / weights.mean()
@@ -185,7 +186,7 @@ class BlockCriterion:
             self._together = labels[:, :, None] == labels[:, None, :]
             self._share = 1.0  # evidence assumes independent errors
         self._family = family
-        self._A = np.empty((*blocks.shape, blocks.shape[1]))
+        self._A = np.zeros((*blocks.shape, blocks.shape[1]))
         self._slopes = np.empty_like(self._A)
         self._product = np.empty_like(self._A)
         self.error = np.inf
@@ -194,7 +195,7 @@ class BlockCriterion:
         """Return the criterion and its gradient."""
         inverse = np.exp(point[:-1])
         noise = np.exp(point[-1]) / np.maximum(self._w, _LEAST_WEIGHT)
-        log_det = self._invert(self._rows * inverse[:, None], noise)
+        log_det = self._invert(inverse, noise)
         A = self._A
         dual = A @ self._Y
         residual = self._solve_left_out(dual)
@@ -206,22 +207,39 @@ class BlockCriterion:
         evidence = log_det / M + rest * float(point[-1]) + float(np.log(quadratic / M))
         s = self._share
         h = self._solve_left_out((2 * s / squares) * self._judged * residual)
-        left = A @ h + ((1 - s) / quadratic) * dual
+        left = (A @ h + ((1 - s) / quadratic) * dual) / 2
         pair = [np.ascontiguousarray(part.swapaxes(1, 2)) for part in (left, dual)]
-        out = np.empty((len(noise), len(point)))
-        args = self._times_judged(h, residual), A, (1 - s) / M, *pair, self._slopes, out
-        self._run(block_slopes, self._rows, noise, *args)
-        gradient = out.sum(axis=0)
+        out = np.zeros((len(noise), len(point)))
+        product = self._times_judged(h, residual)
+        slopes = self._slopes
         is_l1 = self._family == LAPLACIAN
+
+        def add_slopes(*part: int) -> None:
+            args = product, A, (1 - s) / M, *pair, slopes, out
+            multiply_slopes(noise, *args, *part)
+            W = slopes.reshape(len(self._rows), -1)
+            tiles = noise.shape[1], True, *part
+            weighted_distances(is_l1, self._rows, self._columns, W, out, *tiles)
+
+        self._run(add_slopes)
+        gradient = out.sum(axis=0)
         gradient[:-1] *= inverse if is_l1 else 2 * inverse**2
         gradient[-1] += (1 - s) * rest
         return s * self.error + (1 - s) * evidence, gradient
 
-    def _invert(self, rows: NDArray, noise: NDArray) -> float:
+    def _invert(self, inverse: NDArray, noise: NDArray) -> float:
         """Compute the inverses and slopes; return the sum of log determinants."""
-        log_dets = np.empty(len(rows))
-        args = self._A, self._slopes, self._slopes.view(np.int64), log_dets
-        self._run(block_inverses, rows, noise + _JITTER, *args)
+        c = noise.shape[1]
+        log_dets = np.empty(len(noise))
+        noise = noise + _JITTER
+        scaled = self._rows * inverse, self._columns * inverse[:, None]
+        flat = self._A.reshape(-1, c), self._slopes.reshape(-1, c)
+
+        def fill_and_invert(*part: int) -> None:
+            fill_by_differences(self._family, *scaled, *flat, c, True, *part)
+            invert(self._A, noise, log_dets, *part)
+
+        self._run(fill_and_invert)
         total = float(log_dets.sum())
         if not np.isfinite(total):
             raise np.linalg.LinAlgError("a block is not positive definite")
@@ -241,7 +259,7 @@ class BlockCriterion:
         V = np.where(self._together, h @ residual.swapaxes(1, 2), 0.0)
         return self._A @ ((V + V.swapaxes(1, 2)) / 2)
 
-    def _run(self, function: Callable[..., None], *args: Any) -> None:
-        """Call a compiled function for all blocks."""
+    def _run(self, work: Callable[[int, int], None]) -> None:
+        """Call a function of the first block and the one after the last, for all."""
         count, size, _ = self._A.shape
-        run_slices(function, count, _SECONDS * size**3, self._family, *args)
+        run_slices(work, count, _SECONDS * size**3)

@@ -42,9 +42,10 @@ from numpy.typing import NDArray
 from nbsketch._jit.threads import run_slices
 from nbsketch._jit.tuning import (
     LAPLACIAN,
+    PROFILES,
     TILE,
+    distances,
     kernel_and_slope,
-    laplacian,
     signed_sums,
     weighted_distances,
 )
@@ -382,6 +383,25 @@ class ExactCriterion:
         return A, log_determinant, dual
 
 
+def fill_by_differences(
+    family: int,
+    rows: NDArray,
+    columns: NDArray,
+    values: NDArray,
+    slopes: NDArray,
+    height: int,
+    triangle: bool,
+    first: int,
+    last: int,
+) -> None:
+    """Compute kernel values and slopes of tiles: see `_jit.tuning.distances`."""
+    args = rows, columns, values, height, triangle, first, last
+    distances(family == LAPLACIAN, *args)
+    parts = [part[first * height : last * height] for part in (values, slopes)]
+    norms = [np.zeros(size) for size in parts[0].shape]
+    kernel_and_slope(PROFILES[family], *norms, *parts, triangle)
+
+
 class Euclidean:
     """Families of the squared Euclidean distance, with slopes as derivatives in it."""
 
@@ -396,8 +416,8 @@ class Euclidean:
         """Compute kernel values and slopes of scaled rows (m, q), landmarks (l, q)."""
         norms = [np.einsum("ij,ij->i", part, part) for part in (rows, L)]
         np.matmul(rows, L.T, out=values)
-        scratch = slopes.view(np.int64), np.empty(len(L))
-        kernel_and_slope(self._family, *norms, values, slopes, *scratch)
+        profile = PROFILES[self._family]
+        kernel_and_slope(profile, *norms, values, slopes, False)
 
     def by_scales(
         self, W: NDArray, X: NDArray, L: NDArray, inverse: NDArray
@@ -430,16 +450,16 @@ class Manhattan:
 
     def fill(self, rows: NDArray, L: NDArray, values: NDArray, slopes: NDArray) -> None:
         """Compute kernel values and slopes: see `Euclidean.fill`."""
-        args = rows, np.ascontiguousarray(L.T), values, slopes, slopes.view(np.int64)
+        args = rows, np.ascontiguousarray(L.T)[None], values, slopes, TILE, False
         seconds = _SECONDS * TILE * L.shape[0] * (L.shape[1] + 10)
-        run_slices(laplacian, _tiles(rows), seconds, *args)
+        run_slices(fill_by_differences, _tiles(rows), seconds, LAPLACIAN, *args)
 
     def by_scales(
         self, W: NDArray, X: NDArray, L: NDArray, inverse: NDArray
     ) -> NDArray:
         """Return the sum of W_ij times derivatives: see `Euclidean.by_scales`."""
-        out = np.empty((_tiles(X), X.shape[1]))
-        args = X, np.ascontiguousarray(L.T), W, out
+        out = np.zeros((_tiles(X), X.shape[1]))
+        args = True, X, np.ascontiguousarray(L.T)[None], W, out, TILE, False
         seconds = _SECONDS * TILE * L.size
         run_slices(weighted_distances, _tiles(X), seconds, *args)
         return inverse * out.sum(axis=0)

@@ -211,10 +211,25 @@ def unequal(series, field="slope", source=1.0):
     return cell("rates", field, part="unequal", series=series, source=source)
 
 
+def of_products(field):
+    """Return a cost of p-sparsified sketches over that of accumulation, Table 4."""
+    rows = read_csv(DOCS / "results" / "table4.csv")
+    rows = where(rows, scan="n", n=10_000)
+    sparse, sums = (
+        column(where(rows, sketch=sketch), field)
+        for sketch in ("p-SR, p = 20/n", "accumulation")
+    )
+    return list(sparse / sums)
+
+
 NEEDED = "Gaussian", "ROS", "p-sparsified", "leverage", "sub-sampling"
 UNEQUAL = "Gaussian", "ROS", "sub-sampling", "leverage"
 SIZE_SLOPES = [in_size("input", "training"), in_size("output", "inference")]
 CLAIMS = [
+    (
+        "time {} (:math:`S K`) and {} (:math:`S K S^\\top`), memory {} and {}|",
+        [*of_products("seconds"), *of_products("megabytes")],
+    ),
     (
         "then pivoted Cholesky ({} in {} s, from {} landmarks)",
         figure("pivoted Cholesky", "error", "seconds", "landmarks"),

@@ -16,7 +16,7 @@ from nbsketch._expansion import Expansion, project, projection
 from nbsketch._machine.memory import fits, slices
 from nbsketch._report.progress import report_rows
 from nbsketch.gram import Product, SketchedColumns
-from nbsketch.kernels import Kernel, LinearKernel, PrecomputedKernel, as_kernel
+from nbsketch.kernels import Kernel, LinearKernel, PrecomputedKernel
 from nbsketch.rows.design import PartitionedColumns, PartitionedDesign
 from nbsketch.rows.partitions import PartitionedRows
 from nbsketch.rows.transform import check_domain
@@ -131,23 +131,20 @@ def _adjoint(X: NDArray, U: NDArray, sketch_map: SketchMap) -> tuple[NDArray]:
 
 def resolve(
     X: Any,
-    kernel: Any,
-    bandwidth: Any,
+    kernel: Kernel,
     rng: np.random.Generator,
     sample_weight: NDArray | None = None,
     name: str = "X",
-    prefix: str = "",
 ) -> Kernel:
     """Return the kernel with its parameters set from X.
 
     Positive sample weights count in a median bandwidth. `name` replaces X in error
-    messages; `prefix` is prepended to the names of the other arguments.
+    messages.
     """
-    unresolved = as_kernel(kernel, bandwidth, prefix=prefix)
-    check_domain(unresolved, name, X)
+    check_domain(kernel, name, X)
     # Kernels defined by users may not accept weights.
     weighted = {} if sample_weight is None else {"sample_weight": sample_weight}
-    resolved = unresolved.resolve(X, rng, **weighted)
+    resolved = kernel.resolve(X, rng, **weighted)
     if isinstance(resolved, PrecomputedKernel) and X.shape[0] != X.shape[1]:
         raise ValueError(
             f"`{name}` must be the square Gram matrix of the training samples when the "
@@ -189,17 +186,15 @@ def spans_columns(kernel: Kernel, X: Any, sketch: Sketch) -> bool:
 def draw(
     X: Any,
     kernel: Kernel,
-    sketch: Any,
-    size: Any,
+    recipe: SketchRecipe,
     rng: np.random.Generator,
     prefix: str = "",
 ) -> Sketch:
     """Return a sketch of the samples X, for a kernel with its parameters set.
 
-    `prefix` is prepended to the names of the arguments in error messages.
+    `prefix` is prepended to the name of the sketch in error messages.
     """
     n = X.shape[0]
-    recipe = features_recipe(sketch, size, n, prefix)
     drawn = recipe.draw(n, rng, X=X, kernel=kernel)
     if drawn.columns.size == 0:
         raise ValueError(

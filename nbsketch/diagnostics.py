@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from nbsketch._machine.blas import eigh, threads_for
 from nbsketch._report import validation
 from nbsketch._sketch_map import SketchMap, draw, resolve, sketched_design
-from nbsketch.kernels import Kernel
+from nbsketch.kernels import Kernel, as_kernel
 from nbsketch.plots import BLUE, ORANGE, axes_or_new, finish
 from nbsketch.sketches import IdentitySketch, Sketch, SubsamplingSketch
 
@@ -298,8 +298,8 @@ def spectrum(
     size = validation.check_integer("size", size, high=n)
     recipe = IdentitySketch() if size == n else SubsamplingSketch(size)
     rngs = validation.random_generator(random_state).spawn(2)
-    resolved = resolve(rows, kernel, bandwidth, rngs[0])
-    sketch = draw(rows, resolved, recipe, None, rngs[1])
+    resolved = resolve(rows, as_kernel(kernel, bandwidth), rngs[0])
+    sketch = draw(rows, resolved, recipe, rngs[1])
     if sketch.is_identity:
         return _exact(resolved, rows)
     return _by_landmarks(resolved, rows, sketch)

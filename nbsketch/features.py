@@ -26,6 +26,7 @@ from nbsketch.estimators._base import ObjectParameters
 from nbsketch.files import SaveMixin
 from nbsketch.fitting import sketched
 from nbsketch.fitting.lost_columns import warn_of_lost_columns
+from nbsketch.fitting.plan import Plan, is_auto
 from nbsketch.rows.inputs import (
     checked_rows,
     held_rows,
@@ -76,20 +77,21 @@ class KernelFeatures(
 
     def _training_rows(self, X: Any, y: Any) -> Any:
         """Return checked X, and y; Dask targets are computed with X if used."""
-        if sketched.is_auto(self.bandwidth) and is_dask(X) and is_dask(y):
+        if is_auto(self.bandwidth) and is_dask(X) and is_dask(y):
             return partitioned_rows(self, X, reset=True, y=y)
         return checked_rows(self, X, reset=True), y
 
     def _learn_inputs(
         self, X: Any, y: Any, size: int, rng: np.random.Generator
     ) -> sketched.Inputs:
-        """Set the transformation of samples; return the inputs with the bandwidth."""
-        inputs = sketched.Inputs(X, self.kernel, self.bandwidth)
-        if sketched.is_auto(self.bandwidth):
+        """Set the transformation of samples; return the inputs with the kernel."""
+        inputs = sketched.Inputs(X, Plan(self.kernel, self.bandwidth).given_kernel)
+        if is_auto(self.bandwidth):
             sketched.check_learnable(self.kernel, X)
             (rng,) = rng.spawn(1)
             target = sketched.TuningTarget(sketched.as_targets(y, len(X)))
-            inputs = sketched.learn_inputs(X, target, self.kernel, size, rng)
+            if len(X) >= sketched.LEAST_ROWS:
+                inputs = sketched.learn_inputs(X, target, self.kernel, size, rng)
         self.scaler_ = inputs.scaler
         self.length_scales_ = inputs.length_scales
         return inputs
@@ -294,7 +296,7 @@ class RandomFourierFeatures(KernelFeatures):
         kernel_rng, rng = validation.random_generator(self.random_state).spawn(2)
         inputs = self._learn_inputs(X, y, size, kernel_rng)
         X = inputs.rows
-        kernel: Any = kernels.as_kernel(inputs.kernel, inputs.bandwidth)
+        kernel: Any = inputs.kernel
         unit = _unit_frequencies(kernel, rng, (size // 2, X.shape[1]))
         self.kernel_ = kernel.resolve(X, kernel_rng)
         frequencies = (unit / self.kernel_.bandwidth).T
@@ -327,7 +329,7 @@ class RandomFourierFeatures(KernelFeatures):
     def __sklearn_tags__(self) -> Tags:
         """Declare sparse input, which is only multiplied by the frequencies."""
         tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = not sketched.is_auto(self.bandwidth)
+        tags.input_tags.sparse = not is_auto(self.bandwidth)
         return tags
 
 

@@ -12,7 +12,7 @@ from sklearn.base import clone
 
 from nbsketch._report.validation import check_positives
 from nbsketch.estimators._base import SketchedModel
-from nbsketch.fitting.methods import fold_errors, sketched_method
+from nbsketch.fitting.steps import fold_errors, sketched_method
 
 
 class CrossValidation(NamedTuple):

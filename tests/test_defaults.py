@@ -13,11 +13,11 @@ from nbsketch import (
     HuberLoss,
     SketchedKernelRegressor,
 )
-from nbsketch.fitting import choice, methods, objective
+from nbsketch.fitting import choice, objective, steps
 from nbsketch.fitting import objective as reduction
 from nbsketch.fitting import plan as sizes
-from nbsketch.fitting.methods import select_method
 from nbsketch.fitting.plan import takes_all_rows
+from nbsketch.fitting.steps import select_method
 from nbsketch.model_selection import cross_validate
 from nbsketch.solvers.exact import solve_exact
 
@@ -263,7 +263,7 @@ def test_the_plan_is_what_fit_does(options, n, method, size, penalty, monkeypatc
         used.append(type(select_method(*args)).__name__)
         return select_method(*args)
 
-    monkeypatch.setattr(methods, "select_method", selected)
+    monkeypatch.setattr(steps, "select_method", selected)
     fitted = model(**options).fit(X, y)
     assert (used[0], fitted.size_) == (planned.method, planned.size)
 

@@ -11,7 +11,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 import nbsketch
 from nbsketch import SketchedKernelClassifier, SketchedKernelRegressor
-from nbsketch.fitting import choice, methods
+from nbsketch.fitting import choice, methods, steps
 from nbsketch.fitting import plan as sizes
 from nbsketch.fitting.objectives import ScalarObjective
 from nbsketch.kernels import PrecomputedKernel
@@ -24,8 +24,9 @@ N = 400
 @pytest.fixture
 def few(monkeypatch):
     """Let the dual alone solve more than 100 rows, and fit 120 rows of a sample."""
-    monkeypatch.setattr(methods, "_LEAST_ROWS", 100)
-    monkeypatch.setattr(methods, "_FEATURE_ROWS", 100)
+    monkeypatch.setattr(steps, "_LEAST_ROWS", 100)
+    for module in (methods, steps):
+        monkeypatch.setattr(module, "FEATURE_ROWS", 100)
     monkeypatch.setattr(choice.DualSample, "most_rows", 120)
     monkeypatch.setattr(choice, "_VALIDATION", 80)
 
@@ -49,7 +50,7 @@ def test_the_solution_is_that_of_features(loss, fit_intercept, data, rng, monkey
     weights = rng.exponential(size=N) * (rng.random(N) < 0.9)
     known = options(loss=loss, bandwidth=1.0, alpha=1e-3, fit_intercept=fit_intercept)
     features = SketchedKernelRegressor(**known).fit(X, y, weights)
-    monkeypatch.setattr(methods, "_LEAST_ROWS", 100)
+    monkeypatch.setattr(steps, "_LEAST_ROWS", 100)
     found = SketchedKernelRegressor(**known).fit(X, y, weights)
     assert found.dual_gap_ <= 1e-4 and found.coef_.shape == (np.sum(weights > 0),)
     assert_allclose(found.objective_, features.objective_, rtol=2e-4)
@@ -63,7 +64,7 @@ def test_classes_are_those_of_features(loss, data, monkeypatch):
     labels = np.digitize(y, [-0.5, 0.5])
     known = options(loss=loss, bandwidth=1.0, alpha=1e-3)
     features = SketchedKernelClassifier(**known).fit(X, labels)
-    monkeypatch.setattr(methods, "_LEAST_ROWS", 100)
+    monkeypatch.setattr(steps, "_LEAST_ROWS", 100)
     found = SketchedKernelClassifier(**known).fit(X, labels)
     assert_allclose(found.objective_, features.objective_, rtol=2e-4)
     assert np.mean(found.predict(X) == features.predict(X)) > 0.99
@@ -286,5 +287,5 @@ def test_other_sketches_choose_their_penalty_on_their_features(landmarks, data, 
     if "kernel" not in given:
         model.set_params(bandwidth=1.0)
     problem = model.prepare(*data)
-    method = methods.select_method(problem, methods.sketch_rows(problem))
+    method = steps.select_method(problem, steps.sketch_rows(problem))
     assert type(method) is methods.Newton

@@ -6,7 +6,7 @@ import pytest
 from numpy.testing import assert_allclose
 
 from nbsketch import GaussianKernel, JointQuantileRegressor, MaternKernel
-from nbsketch.fitting import methods
+from nbsketch.fitting import methods, steps
 from nbsketch.gram import SymmetricGram
 from nbsketch.losses import PinballLoss
 from nbsketch.outputs import QuantileOutput
@@ -121,7 +121,8 @@ def test_the_estimator_without_a_sketch_has_the_solution_of_features(rng, monkey
     y = np.sin(2 * X[:, 0]) + (0.3 + 0.2 * X[:, 1]) * rng.normal(size=300)
     known = {"sketch": "identity", "bandwidth": 1.0, "alpha": 1e-3, "random_state": 0}
     features = JointQuantileRegressor((0.1, 0.5, 0.9), **known).fit(X, y)
-    monkeypatch.setattr(methods, "_FEATURE_ROWS", 100)
+    for module in (methods, steps):
+        monkeypatch.setattr(module, "FEATURE_ROWS", 100)
     found = JointQuantileRegressor((0.1, 0.5, 0.9), **known).fit(X, y)
     assert_allclose(found.objective_, features.objective_, rtol=2e-3)
     assert_allclose(found.predict(X), features.predict(X), atol=0.1)

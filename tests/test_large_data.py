@@ -266,7 +266,9 @@ def test_the_limit_has_room_for_all_copies(monkeypatch):
     workers["b"] = {"memory_limit": 1500, "metrics": {}}
     client = SimpleNamespace(scheduler_info=lambda n_workers: {"workers": workers})
     monkeypatch.setattr(tasks, "current_client", lambda: client)
-    assert tasks.fits(1000) and not tasks.fits(1001)  # 4000 bytes are free
+    assert tasks.fits_workers(1000) and not tasks.fits_workers(
+        1001
+    )  # 4000 bytes are free
 
 
 @pytest.mark.parametrize("limit", ["", "4XB", "-1GB", "GB", 0, -3, "nan"])

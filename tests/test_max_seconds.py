@@ -23,7 +23,7 @@ from nbsketch._report.progress import (
     watching,
 )
 from nbsketch.fitting import growth as budget
-from nbsketch.fitting import methods
+from nbsketch.fitting import methods, steps
 from nbsketch.fitting import plan as sizes
 from nbsketch.solvers.conjugate import NotConvergedError, conjugate_path
 
@@ -48,7 +48,7 @@ def low(monkeypatch):
     """Let more than 100 rows be many."""
     monkeypatch.setattr(sizes, "_EXACT_ROWS", 100)
     monkeypatch.setattr(sizes, "_DENSE_ROWS", 200)
-    monkeypatch.setattr(budget, "_START", 20)
+    monkeypatch.setattr(budget, "START", 20)
 
 
 def model(**options):
@@ -83,8 +83,7 @@ def test_the_exact_machine_is_taken_if_there_is_time(
     low, surface, monkeypatch, choice, solution, exact
 ):
     clock = Clock(monkeypatch)
-    for module in (budget, methods):
-        monkeypatch.setattr(module, "exact_seconds", lambda *known: (choice, solution))
+    monkeypatch.setattr(steps, "exact_seconds", lambda *known: (choice, solution))
     found = model(max_seconds=10).fit(*surface)
     assert found.sketch_.is_identity == exact
     assert exact == (found.size_path_ is None)
@@ -111,7 +110,7 @@ def test_times_are_measured_on_a_few_rows(low, surface, monkeypatch):
     monkeypatch.setattr(budget, "SymmetricGram", Slow)
     monkeypatch.setattr(budget, "_PROBE", 50)
     problem = model().prepare(*surface)
-    choice, solution = budget.exact_seconds(methods.sketch_rows(problem), 1)
+    choice, solution = budget.exact_seconds(steps.sketch_rows(problem), 1)
     assert set(seen) == {(50, 50)}
     assert np.isclose(solution, 0.1 * budget._KEPT * (N / 50) ** 2)
     assert np.isclose(choice, 0.1 * budget._CHOICES * (N / 50) ** 2)
@@ -121,14 +120,14 @@ def test_times_are_measured_on_a_few_rows(low, surface, monkeypatch):
 @pytest.mark.parametrize("limit", [2, 20, 200])
 def test_sketches_grow_within_the_time(low, surface, monkeypatch, loss, limit):
     clock = Clock(monkeypatch)
-    monkeypatch.setattr(budget, "exact_seconds", lambda *known: (0, np.inf))
-    features = nbsketch.fitting.growth._Step.features
+    monkeypatch.setattr(steps, "exact_seconds", lambda *known: (0, np.inf))
+    features = nbsketch.fitting.growth._Step.design
 
     def slow(self, X):  # s rows take (s / 20)^2 seconds
         clock.now += (self.sketch.shape[0] / 20) ** 2
         return features(self, X)
 
-    monkeypatch.setattr(nbsketch.fitting.growth._Step, "features", slow)
+    monkeypatch.setattr(nbsketch.fitting.growth._Step, "design", slow)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         found = model(max_seconds=limit, loss=loss).fit(*surface)
@@ -161,7 +160,7 @@ def test_the_first_sketch_is_smaller_where_time_is_short(
 ):
     monkeypatch.setattr(budget, "_seconds_per_landmark", lambda data: 1e-3)
     problem = model().prepare(*surface)
-    found = budget.first_sketch(methods.sketch_rows(problem), seconds)
+    found = budget.first_sketch(steps.sketch_rows(problem), seconds)
     # 0.005 seconds for a row of the sketch, in half of the time
     assert found.sketch.shape == (size, N)
 
@@ -175,13 +174,13 @@ def test_the_time_of_a_landmark_is_measured_on_all_rows(low, surface, monkeypatc
         return call(self, X)
 
     monkeypatch.setattr(nbsketch._sketch_map.SketchMap, "__call__", slow)
-    found = budget._seconds_per_landmark(methods.sketch_rows(model().prepare(*surface)))
+    found = budget._seconds_per_landmark(steps.sketch_rows(model().prepare(*surface)))
     assert found == pytest.approx(0.01)
 
 
 def test_what_is_given_is_kept(low, surface, monkeypatch):
     Clock(monkeypatch)
-    monkeypatch.setattr(budget, "exact_seconds", None)
+    monkeypatch.setattr(steps, "exact_seconds", None)
     found = model(max_seconds=1e-3, size=40, alpha=1e-2).fit(*surface)
     assert found.size_ == 40 and found.alpha_ == 1e-2
     assert model(max_seconds=1e-3, sketch="p-sparsified").fit(*surface).size_ < N
@@ -287,7 +286,7 @@ def test_no_factorization_is_begun_without_time_for_it(
 
 def test_a_closed_form_without_time_for_it_becomes_passes(low, surface, monkeypatch):
     Clock(monkeypatch)
-    monkeypatch.setattr(budget, "_FEW_ROWS", 100)
+    monkeypatch.setattr(steps, "_FEW_ROWS", 100)
     kinds = []
     monkeypatch.setattr(
         methods.Nystrom,
@@ -295,7 +294,7 @@ def test_a_closed_form_without_time_for_it_becomes_passes(low, surface, monkeypa
         lambda self: kinds.append(type(self)) or methods.ClosedForm.solve(self),
     )
     for seconds, count in ((5, 0), (20, 1)):
-        monkeypatch.setattr(budget, "closed_seconds", lambda *_, s=seconds: s)
+        monkeypatch.setattr(steps, "closed_seconds", lambda *_, s=seconds: s)
         model(max_seconds=10, size=150).fit(*surface)
         assert len(kinds) == count
     model(size=150).fit(*surface)  # without a limit nothing is measured
@@ -305,8 +304,8 @@ def test_a_closed_form_without_time_for_it_becomes_passes(low, surface, monkeypa
 @pytest.mark.parametrize(("seconds", "exact"), [(5, True), (15, False)])
 def test_few_rows_are_exact_if_there_is_time(surface, monkeypatch, seconds, exact):
     Clock(monkeypatch)
-    monkeypatch.setattr(budget, "_FEW_ROWS", 100)
-    monkeypatch.setattr(budget, "closed_seconds", lambda n, size: seconds)
+    monkeypatch.setattr(steps, "_FEW_ROWS", 100)
+    monkeypatch.setattr(steps, "closed_seconds", lambda n, size: seconds)
     found = model(max_seconds=10).fit(*surface)
     assert found.sketch_.is_identity == exact
 
@@ -317,8 +316,8 @@ def test_sketches_of_dask_are_smaller_without_time(surface, monkeypatch, limit, 
     X, y = (da.from_array(a, chunks=(100, *a.shape[1:])) for a in surface)
     Clock(monkeypatch)
     monkeypatch.setattr("nbsketch.rows.inputs._FEW_ROWS", 100)
-    monkeypatch.setattr(budget, "_START", 20)
-    monkeypatch.setattr(budget, "closed_seconds", lambda n, size: size / 30)
+    monkeypatch.setattr(steps, "START", 20)
+    monkeypatch.setattr(steps, "closed_seconds", lambda n, size: size / 30)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         found = model(loss="huber", max_seconds=limit, alpha=1e-3).fit(X, y)
@@ -341,8 +340,9 @@ def test_conjugate_gradients_on_a_large_sketch_listen(surface, monkeypatch):
 
 @pytest.mark.parametrize("loss", ["square", "huber"])
 def test_the_choice_of_all_rows_listens(low, surface, monkeypatch, loss):
-    monkeypatch.setattr(methods, "_LEAST_ROWS", 100)
-    monkeypatch.setattr(methods, "_FEATURE_ROWS", 100)
+    monkeypatch.setattr(steps, "_LEAST_ROWS", 100)
+    for module in (methods, steps):
+        monkeypatch.setattr(module, "FEATURE_ROWS", 100)
     states = []
 
     def run(stop):

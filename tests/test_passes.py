@@ -17,7 +17,7 @@ from nbsketch import (
     SketchedKernelRegressor,
     SubsamplingSketch,
 )
-from nbsketch.fitting import methods
+from nbsketch.fitting import methods, steps
 from nbsketch.fitting import plan as sizes
 from nbsketch.gram import SketchedColumns, columns
 from nbsketch.losses import ELQ, Loss
@@ -131,13 +131,13 @@ def by_passes(monkeypatch):
     monkeypatch.setattr(sizes, "_LARGE_SIZE", 100)
     monkeypatch.setattr(sizes, "_LARGE_SEARCH", 100)
     taken = []
-    kind = methods._kind
+    kind = steps._kind
 
     def noted(problem, data):
         taken.append(kind(problem, data))
         return taken[-1]
 
-    monkeypatch.setattr(methods, "_kind", noted)
+    monkeypatch.setattr(steps, "_kind", noted)
     return taken
 
 

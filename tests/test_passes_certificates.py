@@ -19,7 +19,7 @@ from nbsketch import (
     SquaredEpsilonInsensitiveLoss,
     SubsamplingSketch,
 )
-from nbsketch.fitting import methods
+from nbsketch.fitting import methods, steps
 from nbsketch.gram import SketchedColumns
 from nbsketch.losses import as_loss
 from nbsketch.solvers.newton import solve_scalar
@@ -164,7 +164,7 @@ class Truth:
 @pytest.fixture(autouse=True)
 def by_passes(monkeypatch):
     """Solve every problem by passes."""
-    monkeypatch.setattr(methods, "_kind", lambda *problem: methods.Passes)
+    monkeypatch.setattr(steps, "_kind", lambda *problem: methods.Passes)
 
 
 def claims(seed):

@@ -19,10 +19,10 @@ from nbsketch import (
 )
 from nbsketch._report.validation import random_generator
 from nbsketch.fitting.descent import centered_features, precondition
-from nbsketch.fitting.methods import draw_sketch
 from nbsketch.fitting.objective import Problem
 from nbsketch.fitting.objectives import regression_objective
 from nbsketch.fitting.plan import Plan
+from nbsketch.fitting.steps import sketch_rows
 from nbsketch.solvers.sgm import (
     REGIMES,
     StreamState,
@@ -258,7 +258,7 @@ def test_preconditioned_features_have_the_given_covariance():
     X, y = data(200)
     plan = Plan("gaussian", 2.0, None, "gaussian", 15, 0)
     objective = regression_objective(y[:, None], None, True, "square")
-    drawn = draw_sketch(Problem(X, objective, plan, True), 15)
+    drawn = sketch_rows(Problem(X, objective, plan, True), 15)
     P, center, weights = precondition(drawn, 1e-3, objective)
     # of all 200 rows, the center from 150 of them
     Z = centered_features(drawn.sketch_map, drawn.inputs.rows, P, center)

@@ -33,8 +33,8 @@ from nbsketch import (
 from nbsketch._machine import memory
 from nbsketch._sketch_map import SketchMap, sketched_design
 from nbsketch.conformal import ConformalClassifier, ConformalRegressor
-from nbsketch.fitting import growth
 from nbsketch.fitting import plan as sizes
+from nbsketch.fitting import steps
 
 N = 150
 LIMIT = 20_000  # bytes: less than a column of kernel values for each feature
@@ -227,7 +227,7 @@ TIMED = [n for n, (model, _) in MODELS.items() if "max_seconds" in model.get_par
 @pytest.mark.parametrize("seconds", [1e-6, 1e6])
 @pytest.mark.parametrize("name", TIMED)
 def test_under_a_limit_of_time(name, seconds, limited, monkeypatch):
-    monkeypatch.setattr(growth, "_FEW_ROWS", 100)
+    monkeypatch.setattr(steps, "_FEW_ROWS", 100)
     found = answer(fit(name, X, lambda values: values, True, max_seconds=seconds), X)
     assert np.isfinite(found).all()
     nbsketch.set_memory_limit(None)

@@ -33,9 +33,9 @@ from nbsketch.files import SaveMixin
 from nbsketch.fitting.callbacks import CallbackSupportMixin, watched_fit
 from nbsketch.fitting.certificate import warn_of
 from nbsketch.fitting.lost_columns import warn_of_lost_columns
-from nbsketch.fitting.methods import FitPlan, chosen_method, plan_fit, sketched_method
 from nbsketch.fitting.objective import FeatureSolution, Problem
 from nbsketch.fitting.sketched import SketchedData, summary_text
+from nbsketch.fitting.steps import FitPlan, plan_fit, sketched_method
 from nbsketch.losses import LogLinkLoss, as_loss
 from nbsketch.rows import inputs
 from nbsketch.rows.copies import merged_weights, representatives
@@ -440,7 +440,7 @@ class SketchedModel(KernelExpansion, ABC):
 
     def _solve(self, problem: Problem) -> Self:
         """Solve the problem and publish the solution."""
-        method = chosen_method(problem)
+        method = sketched_method(problem).choose_alpha()
         solution = method.solve()
         warn_of(solution)
         return self._publish(problem, method.data, solution)

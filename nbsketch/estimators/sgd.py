@@ -16,11 +16,11 @@ from nbsketch.estimators import _base
 from nbsketch.estimators.classifier import OneVsRest
 from nbsketch.fitting.callbacks import watched_fit
 from nbsketch.fitting.descent import Descended, DescentSettings, FeatureSample, descend
-from nbsketch.fitting.methods import draw_sketch
 from nbsketch.fitting.objective import Problem
 from nbsketch.fitting.objectives import regression_objective
 from nbsketch.fitting.plan import Plan, stochastic_size
 from nbsketch.fitting.sketched import Inputs, SketchedData
+from nbsketch.fitting.steps import sketch_rows
 from nbsketch.rows.inputs import (
     TrainingRows,
     in_blocks,
@@ -227,7 +227,7 @@ class DescentModel(_base.KernelExpansion):
         plan.check_size_is_fixed()
         plan = plan.within(len(rows.y)) if is_stream else plan
         problem = Problem(rows.X, objective, plan, self._one_target, kept=rows.kept)
-        return draw_sketch(problem, default_size)
+        return sketch_rows(problem, default_size)
 
     def _check_stream(self) -> None:
         if self.regime is not None or self.early_stopping:
@@ -282,7 +282,7 @@ class DescentModel(_base.KernelExpansion):
         """Return the sketch of the model; each call has new random numbers."""
         sketch_map = SketchMap(self.kernel_, self.landmarks_, self.sketch_.weights)
         rng = np.random.default_rng([self._seed, self.n_steps_])
-        inputs = Inputs(None, None, None, self.scaler_, self.length_scales_)
+        inputs = Inputs(None, self.kernel_, self.scaler_, self.length_scales_)
         return SketchedData(inputs, self.sketch_, sketch_map, rng)
 
     def _pass(

@@ -12,21 +12,16 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Self
 
 import numpy as np
-import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from nbsketch._machine.blas import one_thread
 from nbsketch._machine.memory import fits
 from nbsketch._report.progress import report, seconds_left
 from nbsketch._sketch_map import SketchMap, sketched_design, stored_design
-from nbsketch.fitting import plan as sizes
 from nbsketch.fitting.choice import LARGEST_FIT
-from nbsketch.fitting.objective import Problem
 from nbsketch.fitting.plan import AutoSize, kept_pairs
 from nbsketch.fitting.sketched import SketchedData
 from nbsketch.gram import SymmetricGram
-from nbsketch.gram.columns import kept_share
-from nbsketch.kernels import Kernel, StationaryKernel, as_kernel
+from nbsketch.kernels import Kernel
 from nbsketch.rows.partitions import PartitionedRows
 from nbsketch.rows.transform import KEEP_BYTES
 from nbsketch.sketches import Sketch
@@ -41,7 +36,7 @@ _ANEW = 22.0
 # Time to choose penalty and width, in evaluations of the pairs of the sample.
 _CHOICES = 150.0
 # The first size, its minimum, the maximum, and maximum bytes of kernel values.
-_START = 100
+START = 100
 _LEAST = 10
 _LARGEST = 3200
 _BYTES = 1e9
@@ -53,8 +48,6 @@ _SHARE = 0.7
 # Maximum factor of time for a doubling, and the minimum relative growth of a step.
 _DOUBLE = 4.0
 _WORTH = 0.2
-# Closed forms of fewer rows are so fast that a limit does not change them.
-_FEW_ROWS = 500
 # Rows of a product that measures the time of a multiplication.
 _PRODUCT = 400
 # Multiplications of a closed form with s features of n rows, over s^2 (n + s), and of a
@@ -78,7 +71,7 @@ class _Step(NamedTuple):
         is_kept = _is_kept(sketch, X) and not isinstance(X, PartitionedRows)
         return cls(sketch, sketch_map, sketch_map(X) if is_kept else None)
 
-    def features(self, X: Any) -> tuple[NDArray, Design]:
+    def design(self, X: Any) -> tuple[NDArray, Design]:
         """Return the projection and the features of the rows."""
         if self.product is None:
             return sketched_design(self.sketch_map, X, keep=True)
@@ -106,7 +99,7 @@ def grow(
     path: dict[str, list] = {"size": [], "loss": [], "seconds": []}
     best = None
     while True:
-        features = step.features(X)
+        features = step.design(X)
         path["size"].append(step.sketch.shape[0])
         path["loss"].append(score(features[1]))
         path["seconds"].append(time.perf_counter() - began)
@@ -143,96 +136,6 @@ def _larger(step: _Step, rows: int, X: Any) -> _Step:
     fresh = SketchMap.of(kernel, X, larger.tail(size))(X)
     old = step.product * np.asarray(np.sqrt(size / (size + rows)), step.product.dtype)
     return _Step(larger, SketchMap.of(kernel, X, larger), np.vstack([old, fresh]))
-
-
-def default_size(problem: Problem) -> int:
-    """Return n for the exact method, or the default size of a sketch.
-
-    For Dask arrays there is no search for a size: if the time does not suffice for the
-    features of all outputs, the size is halved until it does.
-    """
-    size = _usual_size(problem)
-    n, outputs = problem.objective.targets.shape
-    if not isinstance(problem.rows, PartitionedRows):
-        return size
-    while size > _START and not has_seconds(closed_seconds, n * outputs, size):
-        size //= 2
-    return size
-
-
-def _usual_size(problem: Problem) -> int:
-    """Return the default size without a time limit."""
-    n, q = problem.rows.shape
-    outputs = problem.objective.targets.shape[1]
-    kind = problem.objective.loss_kind
-    if not may_be_exact(problem) or kind is None or kind == "joint":
-        return problem.objective.default_size()
-    if sizes.takes_all_rows(kind, n, q, outputs):
-        return n
-    if kind == "square":
-        return sizes.landmarks_size(n, outputs)
-    if problem.objective.is_robust:
-        return sizes.passes_size(kind, n)
-    return sizes.newton_size(kind, n, outputs)
-
-
-def may_be_exact(problem: Problem) -> bool:
-    """Return whether the exact method is possible, apart from its time.
-
-    It is possible for stationary kernels of dense rows: other kernels have low rank or
-    slow evaluation. With folds a sketch is used, because all folds choose the penalty.
-    """
-    plan = problem.plan
-    objective = problem.objective
-    if plan.stochastic is not None or not plan.is_free or objective.loss_kind is None:
-        return False
-    dense = not sp.issparse(problem.rows) and objective.folds is None
-    return dense and isinstance(as_kernel(plan.kernel), StationaryKernel)
-
-
-def is_large_sketch(problem: Problem, data: SketchedData) -> bool:
-    """Return whether a large sketch is solved by passes over it.
-
-    Its penalty is given, or chosen on a sample; with folds, by the closed form.
-    """
-    size, n = data.sketch.shape
-    searched = problem.plan.alpha is None
-    fixed = problem.plan.growth is None and data.size_path is None
-    if not fixed or size == n or data.sketch_map.is_columns:
-        return False
-    if searched and problem.objective.folds is not None:
-        return False
-    if size > _FEW_ROWS and not has_seconds(closed_seconds, n, size):
-        return True
-    landmarks = len(data.sketch.columns)
-    kept = kept_share(n, size)
-    return sizes.is_large(size, n, landmarks, searched=searched, kept=kept)
-
-
-def is_limited(problem: Problem) -> bool:
-    """Return whether the remaining time determines the method.
-
-    Small data have their default; Dask arrays are not searched twice.
-    """
-    plan = problem.plan
-    n = problem.rows.shape[0]
-    closed = problem.objective.loss_kind == "square" and plan.alpha is None
-    many = sizes.is_solved_by_passes(n) or (closed and n > _FEW_ROWS)
-    free = many and plan.is_free and plan.stochastic is None
-    in_memory = not isinstance(problem.rows, PartitionedRows)
-    return bool(free and in_memory and np.isfinite(seconds_left()))
-
-
-def has_time(problem: Problem, data: SketchedData) -> bool:
-    """Return whether the time suffices for the exact method, including its choices."""
-    if not (may_be_exact(problem) and problem.objective.loss_kind == "square"):
-        return False
-    n = problem.rows.shape[0]
-    if not sizes.is_solved_by_passes(n):
-        return has_seconds(closed_seconds, n, n)
-    with one_thread():
-        seconds = exact_seconds(data, problem.objective.targets.shape[1])
-    return sum(seconds) <= seconds_left()
 
 
 def has_seconds(expected: Callable[..., float], *shape: int) -> bool:
@@ -285,9 +188,9 @@ def _seconds_per_pair(data: SketchedData, n_outputs: int) -> float:
 def first_sketch(data: SketchedData, seconds: float) -> SketchedData:
     """Return the rows with the small sketch from which growth starts."""
     size = data.rows.shape[0]
-    if size > _START:
+    if size > START:
         per_size = _STEP * _seconds_per_landmark(data)
-        size = int(np.clip(_FIRST_SHARE * seconds / per_size, _LEAST, _START))
+        size = int(np.clip(_FIRST_SHARE * seconds / per_size, _LEAST, START))
     return data.subsampled(size)
 
 
@@ -327,6 +230,6 @@ class LimitedSize(AutoSize):
 
 def growth(n: int, seconds: float) -> LimitedSize:
     """Return the growth rule for n rows, which reserves time for the solution."""
-    largest = max(_START, min(_LARGEST, int(_BYTES / (8 * n))))
+    largest = max(START, min(_LARGEST, int(_BYTES / (8 * n))))
     limit = max(_SHARE * seconds, 1e-9)
-    return LimitedSize(start=_START, max_size=largest, seconds=limit, tol=0.0)
+    return LimitedSize(start=START, max_size=largest, seconds=limit, tol=0.0)

@@ -1,16 +1,4 @@
-"""The steps of a fit, and the methods, which choose a penalty and solve.
-
-=================  ====================================================================
-`sketch_rows`      transformed rows (length scales learned), sketched
-`select_method`    the method: the only place that decides; `summary` reads its choice
-`sketched_method`  both, including growth of a sketch and the time limit
-`chosen_method`    the same with its penalty: the problem that `fit` solves
-`choose_alpha`     of a method: the penalty, and the width if chosen jointly
-`solve`, `path`    of a method: the solution for this penalty, or for several
-`fold_errors`      errors of a path of penalties in each fold of a cross-validation
-=================  ====================================================================
-
-The methods:
+"""The methods, which choose a penalty and solve.
 
 ===============  ======================================================================
 `ClosedForm`     one decomposition of the features for all penalties
@@ -27,17 +15,16 @@ The methods:
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from nbsketch._machine.blas import one_thread, threads_for
 from nbsketch._report.progress import is_stopped, seconds_left, share_of_time
-from nbsketch._report.validation import random_generator
 from nbsketch._sketch_map import features_design, sketched_columns
 from nbsketch.fitting import plan as sizes
 from nbsketch.fitting.certificate import FittedCertificate, values_scale
@@ -49,31 +36,10 @@ from nbsketch.fitting.choice import (
     products,
     take_rows,
 )
-from nbsketch.fitting.growth import (
-    closed_seconds,
-    default_size,
-    dense_seconds,
-    exact_seconds,
-    first_sketch,
-    grow,
-    growth,
-    has_seconds,
-    has_time,
-    is_large_sketch,
-    is_limited,
-    may_be_exact,
-)
+from nbsketch.fitting.growth import closed_seconds, dense_seconds, has_seconds
 from nbsketch.fitting.objective import FeatureSolution, Problem
-from nbsketch.fitting.sketched import (
-    SketchedData,
-    check_inputs,
-    draw_map,
-    learns_scales,
-    prepare_inputs,
-)
+from nbsketch.fitting.sketched import SketchedData
 from nbsketch.gram import SymmetricGram
-from nbsketch.rows.inputs import held_rows
-from nbsketch.rows.partitions import PartitionedRows
 from nbsketch.solvers._linear.systems import least_penalty
 from nbsketch.solvers.conjugate import (
     NotConvergedError,
@@ -87,8 +53,6 @@ from nbsketch.solvers.left_out import Fold, OrderEffect
 from nbsketch.solvers.passes import LandmarkDesign
 from nbsketch.solvers.solution import Solution
 
-# Share of its time that suffices for a usable solution of the exact method.
-_MOST_OF_IT = 0.8
 # If conjugate gradients do not converge, use a Cholesky factor up to this many rows.
 _MOST_DENSE_ROWS = 10_000
 # If a penalty chosen on a sample does not converge on all rows within this many passes
@@ -102,95 +66,13 @@ _TRIALS = 8
 # features. `tol` is raised to these values, and `summary` reports it.
 _PASSES_TOL = {"square": 1e-3, "smooth": 1e-3, "kinked": 5e-2}
 _DUAL_TOL = 1e-4
-# Dual: up to this many rows, using the features of all rows is as fast; up to this many
-# it is affordable if the dual does not converge.
-_LEAST_ROWS = 500
-_FEATURE_ROWS = 2000
+# Dual: up to this many rows, using the features of all rows is affordable if the dual
+# does not converge.
+FEATURE_ROWS = 2000
 # If passes do not certify a sketch, use the closed form up to this n s^2.
 _CLOSED_FORM_WORK = 1e11
 # Up to this many rows kernel values are float64, which is cheap and more accurate.
 _DOUBLE_ROWS = 8000
-
-
-def sketched_method(problem: Problem) -> Method:
-    """Return the method of a fit on sketched rows.
-
-    The sketch grows if its size is chosen by a rule or by the remaining time.
-    """
-    if is_limited(problem):
-        return _method_within_time(problem)
-    method = select_method(problem, sketch_rows(problem))
-    rule = problem.plan.growth
-    # A larger sketch of columns has no additional features.
-    if rule is None or method.sample or method.data.sketch_map.is_columns:
-        return method
-    data, alpha = _grown(method, rule)
-    return replace(method, data=data, path_alpha=alpha)
-
-
-def chosen_method(problem: Problem) -> Method:
-    """Return the method with its penalty; on a sketch if the time is exceeded."""
-    method = sketched_method(problem)
-    chosen = method.choose_alpha()
-    if not isinstance(method, AllRows) or not is_limited(problem):
-        return chosen
-    seconds = exact_seconds(method.data, problem.objective.targets.shape[1])
-    if _MOST_OF_IT * seconds[1] <= seconds_left():
-        return chosen
-    return _grown_within_time(problem, method.data).choose_alpha()
-
-
-def sketch_rows(problem: Problem) -> SketchedData:
-    """Transform the rows and draw a sketch of the given or default size."""
-    return draw_sketch(problem, default_size(problem))
-
-
-def draw_sketch(problem: Problem, default_size: int) -> SketchedData:
-    """Transform the rows, learn length scales if requested, and draw a sketch."""
-    X = problem.rows
-    plan = problem.plan
-    check_inputs(X, plan)
-    # The order of the random streams determines the results of a random_state.
-    *rngs, fit_rng, tuning_rng = random_generator(plan.random_state).spawn(4)
-    recipe = plan.recipe(X.shape[0], default_size)
-    size = getattr(recipe, "size", X.shape[0])
-    X = held_rows(X, recipe)
-    target = problem.objective.tuning_target(plan.alpha)
-    inputs = prepare_inputs(X, plan, target, size, tuning_rng)
-    sketch, sketch_map = draw_map(inputs, recipe, rngs, target.weights)
-    return SketchedData(inputs, sketch, sketch_map, fit_rng, kept=problem.kept)
-
-
-def _method_within_time(problem: Problem) -> Method:
-    """Return the exact method if the time suffices, else a sketch."""
-    data = draw_sketch(problem, problem.rows.shape[0])
-    if data.sketch_map.is_columns or has_time(problem, data):
-        return select_method(problem, data)
-    return _grown_within_time(problem, data)
-
-
-def _grown_within_time(problem: Problem, data: SketchedData) -> Method:
-    """Return the method on the largest sketch that fits the time."""
-    first = select_method(problem, first_sketch(data, seconds_left()))
-    data, alpha = _grown(first, growth(problem.rows.shape[0], seconds_left()))
-    return replace(select_method(problem, data), path_alpha=alpha)
-
-
-def _grown(method: Method, rule: sizes.AutoSize) -> tuple[SketchedData, float]:
-    """Return the sketch with the lowest held-out loss, and its penalty."""
-    alpha = method.problem.plan.alpha
-    # The same rows are held out for each size.
-    seed = int(method.data.rng.integers(2**32))
-    chosen = []
-
-    def score(design: Design) -> float:
-        path = method.objective.errors_left_out(design, alpha, random_generator(seed))
-        chosen.append(path.best)
-        return float(path.errors.min())
-
-    with method.threads():
-        data, best = grow(rule, method.data, score)
-    return data, chosen[best]
 
 
 @dataclass(frozen=True)
@@ -213,6 +95,8 @@ class Method(ABC):
 
     def choose_alpha(self) -> Method:
         """Return the method with the given or chosen penalty."""
+        if self.known_alpha is not None:
+            return self
         given = self.problem.plan.alpha
         if given is not None:
             return replace(self, known_alpha=float(given))
@@ -625,97 +509,11 @@ class Dual(Newton):
     @property
     def _has_features(self) -> bool:
         """Whether the features of all rows are affordable."""
-        return self.data.sketch.shape[1] <= _FEATURE_ROWS
+        return self.data.sketch.shape[1] <= FEATURE_ROWS
 
     def _is_limited(self, n_iter: int) -> bool:
         """Return whether a solution has reached the limit of steps or of time."""
         return is_stopped() or n_iter >= self.problem.plan.max_iter
-
-
-def select_method(problem: Problem, data: SketchedData) -> Method:
-    """Return the method that solves a sketched problem."""
-    return _kind(problem, data)(problem, data)
-
-
-class FitPlan(NamedTuple):
-    """Settings that a fit will use.
-
-    Attributes
-    ----------
-    method : str
-        Name of the method, as in the table of `nbsketch.fitting.methods`.
-    description : str
-        Description of the method.
-    size : int
-        Number of rows of the sketch, or of all samples without a sketch.
-    n_rows : int
-        Number of distinct samples of positive weight.
-    penalty : str
-        How the penalty is chosen, or "given".
-    """
-
-    method: str
-    description: str
-    size: int
-    n_rows: int
-    penalty: str
-
-
-def plan_fit(problem: Problem) -> FitPlan:
-    """Return the plan of a fit of this problem without a time limit."""
-    plan = problem.plan
-    if learns_scales(plan, problem.rows):  # irrelevant for the choice of the method
-        problem = problem._replace(plan=replace(plan, bandwidth="median"))
-    method = select_method(problem, sketch_rows(problem))
-    kind = type(method)
-    description = str(kind.__doc__).partition(".")[0]
-    rule = _rule_of_penalty(method)
-    return FitPlan(kind.__name__, description, *method.data.sketch.shape, rule)
-
-
-def _rule_of_penalty(method: Method) -> str:
-    if method.problem.plan.alpha is not None:
-        return "given"
-    if method.sample is not None:
-        return "validation on a sample of the rows"
-    if method.objective.folds is not None:
-        return "the folds of `cv`"
-    closed = isinstance(method, ClosedForm)
-    return "leave-one-out" if closed else "validation on held-out rows"
-
-
-def _kind(problem: Problem, data: SketchedData) -> type[Method]:
-    n = data.sketch.shape[1]
-    all_rows = data.sketch.is_identity
-    kind = problem.objective.loss_kind
-    if problem.plan.stochastic is not None:
-        return Stochastic
-    if not problem.objective.is_closed_form:
-        # For labels and counts, landmarks are less accurate than a good penalty on all
-        # rows.
-        passes = problem.plan.alpha is not None or problem.objective.is_robust
-        if kind == "kinked":  # a small gap takes many passes
-            passes = problem.plan.is_free and problem.objective.is_robust
-        scalar = kind in ("smooth", "kinked")
-        if scalar and passes and is_large_sketch(problem, data):
-            return Passes
-        in_memory = not isinstance(data.rows, PartitionedRows)
-        # Joint quantile levels use features up to a larger n.
-        many = n > (_FEATURE_ROWS if kind == "joint" else _LEAST_ROWS)
-        if not (kind and in_memory and many):
-            return Newton
-        if all_rows:
-            return Dual
-        has_few = sizes.has_few_outputs(problem.objective.targets.shape[1])
-        is_default = may_be_exact(problem) and kind != "joint" and has_few
-        return DefaultLandmarks if is_default else Newton
-    if kind is None:
-        return ClosedForm
-    if all_rows and sizes.is_solved_by_passes(n):
-        return AllRows
-    if all_rows:
-        return ClosedForm if problem.plan.alpha is None else Cholesky
-    return Nystrom if is_large_sketch(problem, data) else ClosedForm
 
 
 def least_tol(kind: str | None, all_rows: bool, n: int) -> float:
@@ -726,27 +524,4 @@ def least_tol(kind: str | None, all_rows: bool, n: int) -> float:
     """
     if kind is not None:
         return _PASSES_TOL[kind]
-    return _DUAL_TOL if all_rows and n > _FEATURE_ROWS else 0.0
-
-
-def fold_errors(method: Method, folds: Sequence[Fold], alphas: NDArray) -> NDArray:
-    """Return the mean held-out errors (a, d) of penalties over the folds."""
-    method = method.choose_width()
-    data = method.data
-    objective = method.objective
-    weights = objective.weights
-    if data.sketch.is_identity and objective.loss_kind == "square":
-        method = Cholesky(method.problem, data)
-    else:
-        features = data.design(keep=True)
-        method = replace(method, data=data._replace(features=features))
-    total: Any = 0.0
-    mass = 0.0
-    for fold in folds:
-        validation = objective.take(fold.test)
-        with method.threads():
-            errors = [validation.errors(v) for v in method.left_out(alphas, fold)]
-        share = len(fold.test) if weights is None else weights[fold.test].sum()
-        mass += share
-        total += share * np.array(errors)
-    return total / mass
+    return _DUAL_TOL if all_rows and n > FEATURE_ROWS else 0.0

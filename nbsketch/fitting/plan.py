@@ -19,6 +19,7 @@ from nbsketch._report.validation import (
     check_real,
 )
 from nbsketch._sketch_map import sized_recipe
+from nbsketch.kernels import Kernel, as_kernel
 from nbsketch.rows.transform import PREPROCESSINGS
 from nbsketch.sketches import IdentitySketch, SizedRecipe, SketchRecipe
 from nbsketch.solvers.stochastic import METHODS, StochasticSolver
@@ -166,6 +167,11 @@ class AutoSize:
         return size if seconds[-1] + 4 * last <= self.seconds else 0
 
 
+def is_auto(bandwidth: Any) -> bool:
+    """Return whether length scales are to be learned."""
+    return isinstance(bandwidth, str) and bandwidth == "auto"
+
+
 class SolveOptions(NamedTuple):
     """Accuracy, maximum number of iterations, and callback of a solver."""
 
@@ -198,13 +204,19 @@ class Plan(fields.Checked):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _ = self.growth, self.stochastic  # checks their names
+        _ = self.given_kernel, self.growth, self.stochastic  # checks their names
 
     @classmethod
     def of(cls, estimator: Any, **changes: Any) -> Self:
         """Return the plan of an estimator; missing parameters have their default."""
         names = [name for name in cls.__dataclass_fields__ if hasattr(estimator, name)]
         return cls(**{name: getattr(estimator, name) for name in names} | changes)
+
+    @cached_property
+    def given_kernel(self) -> Kernel:
+        """The kernel as it is given, which length scales that are learned replace."""
+        bandwidth = None if is_auto(self.bandwidth) else self.bandwidth
+        return as_kernel(self.kernel, bandwidth)
 
     @cached_property
     def growth(self) -> AutoSize | None:
@@ -305,6 +317,21 @@ def takes_all_rows(
     time = _PASSES[loss] * alone * (_READ + _PER_OUTPUT * together)
     time += _VALUE + _PER_FEATURE * n_features
     return n**2 / 2 * time <= _EXACT_WORK and kept_pairs(n)
+
+
+def default_size(
+    loss: str, n: int, n_features: int, n_outputs: int, *, is_robust: bool
+) -> int:
+    """Return n for the exact machine of a loss, or the default number of landmarks.
+
+    The kind of the loss is "square", "smooth" or "kinked"; the numbers are those of
+    rows, of features and of outputs.
+    """
+    if takes_all_rows(loss, n, n_features, n_outputs):
+        return n
+    if loss == "square":
+        return landmarks_size(n, n_outputs)
+    return passes_size(loss, n) if is_robust else newton_size(loss, n, n_outputs)
 
 
 def has_few_outputs(n_outputs: int) -> bool:

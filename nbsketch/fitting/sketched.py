@@ -25,9 +25,8 @@ from nbsketch._sketch_map import (
     sketched_design,
     spans_columns,
 )
-from nbsketch.fitting.plan import Plan
+from nbsketch.fitting.plan import Plan, is_auto
 from nbsketch.kernels import LEARNABLE_NAMES, Kernel, PrecomputedKernel
-from nbsketch.rows.inputs import is_pairwise
 from nbsketch.rows.transform import (
     PREPROCESSINGS,
     InputScaler,
@@ -45,7 +44,7 @@ _FAMILIES = LEARNABLE_NAMES | {"auto": "auto"}
 # Share of the time of a limited fit for learning length scales.
 _LEARNING = 0.4
 # Length scales cannot be estimated from fewer samples.
-_LEAST_ROWS = 30
+LEAST_ROWS = 30
 # Integers with at most this many values are class labels.
 _MOST_CLASSES = 20
 # Number of features whose length scales are listed.
@@ -83,8 +82,8 @@ class Inputs(NamedTuple):
     ----------
     rows : ndarray or csr_array of shape (n, p)
         The samples X, transformed if there is a scaler.
-    kernel, bandwidth
-        Arguments of `nbsketch.kernels.as_kernel`.
+    kernel : Kernel
+        Kernel; its bandwidth may be estimated from the samples.
     scaler : InputScaler or None
         Transformation of the samples. None: unchanged.
     length_scales : ndarray of shape (q,) or None
@@ -95,16 +94,15 @@ class Inputs(NamedTuple):
     """
 
     rows: Any
-    kernel: Any
-    bandwidth: Any
+    kernel: Kernel
     scaler: InputScaler | None = None
     length_scales: NDArray | None = None
     alpha: float | None = None
 
-
-def is_auto(bandwidth: Any) -> bool:
-    """Return whether length scales are to be learned."""
-    return isinstance(bandwidth, str) and bandwidth == "auto"
+    @classmethod
+    def of(cls, X: Any, kernel: Kernel, scaler: InputScaler | None, *args: Any) -> Self:
+        """Return the inputs for samples X, transformed if there is a scaler."""
+        return cls(transformed(X, scaler) if scaler else X, kernel, scaler, *args)
 
 
 def is_learnable(kernel: Any, X: Any) -> bool:
@@ -126,23 +124,14 @@ def check_learnable(kernel: Any, X: Any) -> None:
 
 def check_inputs(X: Any, plan: Plan) -> None:
     """Check that the samples X can be transformed as planned."""
-    kernel = plan.kernel
-    preprocessing = plan.preprocessing
     if is_auto(plan.bandwidth):
-        check_learnable(kernel, X)
-    named = preprocessing in PREPROCESSINGS
-    if named and (sp.issparse(X) or is_pairwise(kernel)):
+        check_learnable(plan.kernel, X)
+    no_columns = sp.issparse(X) or isinstance(plan.given_kernel, PrecomputedKernel)
+    if plan.preprocessing in PREPROCESSINGS and no_columns:
         raise ValueError(
             "`preprocessing` must be None or 'auto' for sparse X and for "
-            f"kernel={kernel!r}, got {preprocessing!r}"
+            f"kernel={plan.kernel!r}, got {plan.preprocessing!r}"
         )
-
-
-def learns_scales(plan: Plan, X: Any) -> bool:
-    """Return whether length scales are learned, on request or by default."""
-    bandwidth = plan.bandwidth
-    by_default = bandwidth is None and is_learnable(plan.kernel, X)
-    return is_auto(bandwidth) or by_default
 
 
 def prepare_inputs(
@@ -154,18 +143,15 @@ def prepare_inputs(
     samples are transformed only if a preprocessing is named. `size` is the size of the
     sketch to be drawn.
     """
-    kernel = plan.kernel
-    bandwidth = plan.bandwidth
     columns = plan.preprocessing
-    if learns_scales(plan, X):
-        if X.shape[0] >= _LEAST_ROWS:
-            # Length scales replace standardization: None means features without ranks.
-            return learn_inputs(X, target, kernel, size, rng, columns or "standard")
-        bandwidth = "median"
-    if columns in (None, "auto"):
-        return Inputs(X, kernel, bandwidth)
-    scaler = fit_scaler(X, str(columns), rng, weights=target.weights)
-    return Inputs(transformed(X, scaler), kernel, bandwidth, scaler)
+    is_learned = plan.bandwidth is None or is_auto(plan.bandwidth)
+    if is_learned and is_learnable(plan.kernel, X) and X.shape[0] >= LEAST_ROWS:
+        # Length scales replace standardization: None means features without ranks.
+        return learn_inputs(X, target, plan.kernel, size, rng, columns or "standard")
+    scaler = None
+    if columns in PREPROCESSINGS:
+        scaler = fit_scaler(X, columns, rng, weights=target.weights)
+    return Inputs.of(X, plan.given_kernel, scaler)
 
 
 def learn_inputs(
@@ -176,9 +162,7 @@ def learn_inputs(
     rng: np.random.Generator,
     preprocessing: str = "standard",
 ) -> Inputs:
-    """Learn length scales for targets; with fewer than 30 samples, use the median."""
-    if X.shape[0] < _LEAST_ROWS:
-        return Inputs(X, kernel, "median")
+    """Learn length scales for targets of at least 30 samples."""
     tuned = tune(
         X,
         target.targets,
@@ -193,10 +177,8 @@ def learn_inputs(
         max_seconds=_LEARNING * seconds_left(),
         callback=_report if is_watched() else None,
     )
-    rows = X if tuned.scaler is None else transformed(X, tuned.scaler)
-    return Inputs(
-        rows, tuned.kernel, None, tuned.scaler, tuned.length_scales, tuned.alpha
-    )
+    scales = tuned.length_scales
+    return Inputs.of(X, tuned.kernel, tuned.scaler, scales, tuned.alpha)
 
 
 def _report(iteration: int, error: float) -> bool:
@@ -322,9 +304,9 @@ def draw_map(
     features are the columns themselves.
     """
     # Separate streams, so that a given bandwidth does not change the sketch.
-    kernel = resolve(inputs.rows, inputs.kernel, inputs.bandwidth, rngs[0], weights)
+    kernel = resolve(inputs.rows, inputs.kernel, rngs[0], weights)
     if not isinstance(recipe, LandmarkSketch):
-        sketch = draw(inputs.rows, kernel, recipe, None, rngs[1])
+        sketch = draw(inputs.rows, kernel, recipe, rngs[1])
         if spans_columns(kernel, inputs.rows, sketch):
             return SketchMap.of_columns(kernel, inputs.rows)
         return sketch, SketchMap.of(kernel, inputs.rows, sketch)

@@ -25,7 +25,7 @@ from nbsketch.gram.form import (
 )
 from nbsketch.gram.lazy import Product
 from nbsketch.rows.partitions import PartitionedRows
-from nbsketch.rows.tasks import Partitions, computed, fits, task, tree_sum
+from nbsketch.rows.tasks import Partitions, computed, fits_workers, task, tree_sum
 from nbsketch.solvers.design import ArrayDesign, Blocks, Design
 from nbsketch.solvers.scratch import stored_or
 
@@ -54,7 +54,9 @@ class PartitionedDesign(Design):
     def __init__(self, partitions: Partitions, n_columns: int, dtype: Any) -> None:
         self.dtype = np.dtype(dtype)
         self.shape = (len(partitions), n_columns)
-        self._partitions = partitions.kept() if fits(self.nbytes) else partitions
+        self._partitions = (
+            partitions.kept() if fits_workers(self.nbytes) else partitions
+        )
 
     @classmethod
     def near(
@@ -200,7 +202,7 @@ class PartitionedColumns(SketchedOperator):
         self._product = Product(kernel, landmarks, sketch.weights, dtype)
         args = self._product, form, center
         self._columns: Callable[[NDArray], ColumnBlocks] = partial(_columns, args=args)
-        if fits(dtype.itemsize * int(np.prod(self.shape))):
+        if fits_workers(dtype.itemsize * int(np.prod(self.shape))):
             stored = partial(_stored, make=self._columns)
             self._partitions = X.partitions.map(stored).kept()
         else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any
@@ -14,13 +15,29 @@ from nbsketch.rows.tasks import (
     blocks_of,
     check_steady,
     computed,
-    fits,
+    fits_workers,
     kept,
     task,
 )
 
 
-class PartitionedRows:
+class BlockRows(ABC):
+    """Rows that are in memory block by block."""
+
+    @abstractmethod
+    def each(self, function: Callable, *args: Any) -> list[Any]:
+        """Return the results of ``function(block, *args)``."""
+
+    def min(self, axis: int | None = None) -> Any:
+        """Return the smallest value; with axis 0, of each column."""
+        return np.min(self.each(np.min, axis), axis=axis)
+
+    def max(self, axis: int | None = None) -> Any:
+        """Return the largest value; with axis 0, of each column."""
+        return np.max(self.each(np.max, axis), axis=axis)
+
+
+class PartitionedRows(BlockRows):
     """A matrix whose rows stay in the partitions of a Dask array.
 
     It has the shape and the dtype of an array. Indexing with an array of row numbers
@@ -94,7 +111,7 @@ class PartitionedRows:
         ]
         rows = PartitionedRows(Partitions(blocks, starts), self.shape[1], dtype)
         tasks = [blocks, *others]
-        if fits(rows.nbytes):
+        if fits_workers(rows.nbytes):
             tasks = _regrouped(kept([t for group in tasks for t in group]), tasks)
             rows.partitions.blocks = tasks[0]
         ends = [task(len, block) for block in tasks[0]]  # raises errors of checks
@@ -112,13 +129,9 @@ class PartitionedRows:
         """Return ascending rows without gathering them."""
         return PartitionedRows(self.partitions.select(rows), self.shape[1], self.dtype)
 
-    def min(self, axis: int | None = None) -> Any:
-        """Return the smallest value; with axis 0, of each column."""
-        return np.min(self.partitions.each(np.min, axis), axis=axis)
-
-    def max(self, axis: int | None = None) -> Any:
-        """Return the largest value; with axis 0, of each column."""
-        return np.max(self.partitions.each(np.max, axis), axis=axis)
+    def each(self, function: Callable, *args: Any) -> list[Any]:
+        """Return the results of ``function(block, *args)``, computed on the workers."""
+        return self.partitions.each(function, *args)
 
 
 def _regrouped(values: list[Any], groups: Sequence[list[Any]]) -> list[list[Any]]:

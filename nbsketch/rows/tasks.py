@@ -127,7 +127,7 @@ def _run(function: Callable, *args: Any) -> Any:
         return function(*args)
 
 
-def fits(nbytes: int) -> bool:
+def fits_workers(nbytes: int) -> bool:
     """Return whether this many bytes can be stored, on the workers or locally."""
     client = current_client()
     if client is None:

@@ -5,7 +5,7 @@ discard spacing. With one length scale per column, a kernel can use both: the le
 useful column gets a large length scale.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Self
@@ -24,8 +24,7 @@ from nbsketch._report.validation import (
     random_generator,
 )
 from nbsketch.kernels import Kernel, varying_features
-from nbsketch.rows import tasks
-from nbsketch.rows.partitions import PartitionedRows
+from nbsketch.rows.partitions import BlockRows, PartitionedRows
 
 PREPROCESSINGS = ("standard", "rank", "both")
 # Ranges of targets below this share of the mean are rounding of a constant.
@@ -267,7 +266,7 @@ def _correlations(rows: NDArray, scores: NDArray, weights: NDArray | None) -> ND
     return np.divide(inner, norms, out=np.ones_like(inner), where=norms > 0)
 
 
-class LazyRows:
+class LazyRows(BlockRows):
     """Rows that are copied, or transformed, on access.
 
     Parameters
@@ -302,16 +301,10 @@ class LazyRows:
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray:
         return self[:].astype(dtype or self.dtype, copy=False)
 
-    def min(self, axis: int | None = None) -> Any:
-        """Return the smallest value; with axis 0, of each column."""
-        return np.min([block.min(axis) for block in self._blocks()], axis=axis)
-
-    def max(self, axis: int | None = None) -> Any:
-        """Return the largest value; with axis 0, of each column."""
-        return np.max([block.max(axis) for block in self._blocks()], axis=axis)
-
-    def _blocks(self) -> Iterator[NDArray]:
-        return (self[part] for part in slices(len(self), _BLOCK_ROWS))
+    def each(self, function: Callable, *args: Any) -> list[Any]:
+        """Return the results of ``function(block, *args)``."""
+        blocks = (self[part] for part in slices(len(self), _BLOCK_ROWS))
+        return [function(block, *args) for block in blocks]
 
 
 def choose_rows(X: Any, rows: NDArray) -> Any:
@@ -357,11 +350,5 @@ def check_domain(kernel: Kernel, name: str, rows: Any) -> None:
     """Raise an error if a kernel is undefined for some rows, block by block."""
     if isinstance(rows, np.ndarray) or sp.issparse(rows):
         kernel.check_domain(name, rows)
-    elif type(kernel).check_domain is Kernel.check_domain:
-        return  # it is defined on all dense rows
-    elif isinstance(rows, PartitionedRows):
-        check = partial(kernel.check_domain, name)
-        tasks.computed(rows.partitions.map(check).blocks)
-    else:
-        for part in slices(len(rows), _BLOCK_ROWS):
-            kernel.check_domain(name, rows[part])
+    elif type(kernel).check_domain is not Kernel.check_domain:
+        rows.each(partial(kernel.check_domain, name))  # else on all dense rows

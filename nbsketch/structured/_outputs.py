@@ -34,7 +34,7 @@ from nbsketch._report.validation import (
     check_unmasked,
     fault,
 )
-from nbsketch._sketch_map import SketchMap, draw, resolve
+from nbsketch._sketch_map import SketchMap, draw, features_recipe, resolve
 from nbsketch.gram import CompiledForm, evaluate
 from nbsketch.kernels import CallableKernel, Kernel, PrecomputedKernel, as_kernel
 from nbsketch.sketches import Sketch, SubsamplingSketch
@@ -556,8 +556,9 @@ def draw_outputs(
     """Return the kernel with its parameters set from Y, and a sketch of the outputs."""
     rows = as_double(Y)
     rngs = rng.spawn(2)
-    resolved = resolve(rows, kernel, None, rngs[0], sample_weight, "Y", "output_")
-    return resolved, draw(rows, resolved, sketch, size, rngs[1], "output_")
+    resolved = resolve(rows, kernel, rngs[0], sample_weight, "Y")
+    recipe = features_recipe(sketch, size, rows.shape[0], "output_")
+    return resolved, draw(rows, resolved, recipe, rngs[1], "output_")
 
 
 def principal_targets(kernel: Kernel, Y: Any, rng: np.random.Generator) -> NDArray:

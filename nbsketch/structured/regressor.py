@@ -31,6 +31,7 @@ from nbsketch._report.progress import report, watching
 from nbsketch._sketch_map import (
     SketchMap,
     draw,
+    features_recipe,
     resolve,
     sketched_design,
     spans_columns,
@@ -39,7 +40,8 @@ from nbsketch.files import SaveMixin
 from nbsketch.fitting import sketched
 from nbsketch.fitting.callbacks import CallbackSupportMixin, watched_fit
 from nbsketch.fitting.lost_columns import warn_of_lost_columns
-from nbsketch.kernels import Kernel, PrecomputedKernel, as_kernel
+from nbsketch.fitting.plan import Plan, is_auto
+from nbsketch.kernels import Kernel, PrecomputedKernel
 from nbsketch.rows.inputs import (
     TrainingRows,
     check_weights,
@@ -396,8 +398,7 @@ class InputOutputKernelRegressor(
 
     def _check_X(self, X: Any) -> tuple[Kernel, Any]:
         """Return the input kernel and valid training inputs."""
-        bandwidth = None if sketched.is_auto(self.bandwidth) else self.bandwidth
-        kernel = as_kernel(self.kernel, bandwidth)
+        kernel = Plan(self.kernel, self.bandwidth).given_kernel
         objects = _outputs.as_objects(kernel, "X", X)
         if objects is not None:
             self.__dict__.pop("n_features_in_", None)
@@ -427,9 +428,11 @@ class InputOutputKernelRegressor(
         rngs = rng.spawn(2)
         learning = rng.spawn(1)[0]
         X, kernel = self._learn(rows, kernel, learning)
-        recipe = _outputs.default_sketch(self.sketch, self.size, X.shape[0])
-        self.kernel_ = resolve(X, kernel, None, rngs[0], weights)
-        self.sketch_ = draw(X, self.kernel_, recipe, self.size, rngs[1])
+        n = X.shape[0]
+        sketch = _outputs.default_sketch(self.sketch, self.size, n)
+        self.kernel_ = resolve(X, kernel, rngs[0], weights)
+        recipe = features_recipe(sketch, self.size, n)
+        self.sketch_ = draw(X, self.kernel_, recipe, rngs[1])
         return X
 
     def _learn(
@@ -439,12 +442,14 @@ class InputOutputKernelRegressor(
         X = rows.X
         self.scaler_ = None
         self.length_scales_ = None
-        learns = sketched.is_auto(self.bandwidth)
+        learns = is_auto(self.bandwidth)
         if self.bandwidth is None and sketched.is_learnable(self.kernel, X):
             learns = X.shape[1] <= _MOST_FEATURES
         if not learns:
             return X, kernel
         sketched.check_learnable(self.kernel, X)
+        if X.shape[0] < sketched.LEAST_ROWS:
+            return X, kernel
         targets = _outputs.principal_targets(self.output_kernel_, rows.y, rng)
         if targets.shape[1] == 0:  # identical outputs
             return X, kernel
@@ -455,7 +460,7 @@ class InputOutputKernelRegressor(
         inputs = sketched.learn_inputs(X, target, self.kernel, size, rng)
         self.scaler_ = inputs.scaler
         self.length_scales_ = inputs.length_scales
-        return inputs.rows, as_kernel(inputs.kernel, inputs.bandwidth)
+        return inputs.rows, inputs.kernel
 
     def _regress(
         self, X: Any, targets: TargetRows, weights: NDArray | None

@@ -1,0 +1,331 @@
+"""The steps of a fit.
+
+1. `sketch_rows`: transform the rows, learn length scales, and draw a sketch.
+2. `select_method`: choose the method, the only place that decides; `summary` reads it.
+3. `Method.choose_alpha`: choose the penalty, and the width if chosen jointly.
+4. `Method.solve`: solve for this penalty; `Method.path` solves for several.
+
+`sketched_method` does the first two, including growth of a sketch and the time limit.
+`fold_errors` returns the errors of a path of penalties over the folds of a
+cross-validation.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from nbsketch._machine.blas import one_thread
+from nbsketch._report.progress import seconds_left
+from nbsketch._report.validation import random_generator
+from nbsketch.fitting import plan as sizes
+from nbsketch.fitting.growth import (
+    START,
+    closed_seconds,
+    exact_seconds,
+    first_sketch,
+    grow,
+    growth,
+    has_seconds,
+)
+from nbsketch.fitting.methods import (
+    FEATURE_ROWS,
+    AllRows,
+    Cholesky,
+    ClosedForm,
+    DefaultLandmarks,
+    Dual,
+    Method,
+    Newton,
+    Nystrom,
+    Passes,
+    Stochastic,
+)
+from nbsketch.fitting.objective import Problem
+from nbsketch.fitting.sketched import (
+    SketchedData,
+    check_inputs,
+    draw_map,
+    prepare_inputs,
+)
+from nbsketch.gram.columns import kept_share
+from nbsketch.kernels import StationaryKernel
+from nbsketch.rows.inputs import held_rows
+from nbsketch.rows.partitions import PartitionedRows
+from nbsketch.solvers.design import Design
+from nbsketch.solvers.left_out import Fold
+
+# Share of its time that suffices for a usable solution of the exact method.
+_MOST_OF_IT = 0.8
+# Closed forms of fewer rows are so fast that a limit does not change them.
+_FEW_ROWS = 500
+# Dual: up to this many rows, using the features of all rows is as fast.
+_LEAST_ROWS = 500
+
+
+def sketched_method(problem: Problem) -> Method:
+    """Return the method of a fit on sketched rows.
+
+    The sketch grows if its size is chosen by a rule or by the remaining time.
+    """
+    if not _is_limited(problem):
+        method = select_method(problem, sketch_rows(problem))
+        return _grown_by_rule(method)
+    return _method_within_time(problem)
+
+
+def sketch_rows(problem: Problem, default_size: int | None = None) -> SketchedData:
+    """Transform the rows, learn length scales if requested, and draw a sketch.
+
+    Its size is the given one, else `default_size`; None: the default of the problem.
+    """
+    plan = problem.plan
+    check_inputs(problem.rows, plan)
+    n = problem.rows.shape[0]
+    size = _default_size(problem) if default_size is None else default_size
+    recipe = plan.recipe(n, size)
+    # The order of the random streams determines the results of a random_state.
+    *rngs, fit_rng, tuning_rng = random_generator(plan.random_state).spawn(4)
+    X = held_rows(problem.rows, recipe)
+    target = problem.objective.tuning_target(plan.alpha)
+    inputs = prepare_inputs(X, plan, target, getattr(recipe, "size", n), tuning_rng)
+    sketch, sketch_map = draw_map(inputs, recipe, rngs, target.weights)
+    return SketchedData(inputs, sketch, sketch_map, fit_rng, kept=problem.kept)
+
+
+def _default_size(problem: Problem) -> int:
+    """Return n for the exact method, or the default size of a sketch.
+
+    For Dask arrays there is no search for a size: if the time does not suffice for the
+    features of all outputs, the size is halved until it does.
+    """
+    size = _usual_size(problem)
+    if isinstance(problem.rows, PartitionedRows):
+        n, outputs = problem.objective.targets.shape
+        while size > START and not has_seconds(closed_seconds, n * outputs, size):
+            size //= 2
+    return size
+
+
+def _usual_size(problem: Problem) -> int:
+    """Return the default size without a time limit."""
+    objective = problem.objective
+    kind = objective.loss_kind
+    if kind is None or not _may_be_exact(problem):
+        return objective.default_size()
+    shape = *problem.rows.shape, objective.targets.shape[1]
+    return sizes.default_size(kind, *shape, is_robust=objective.is_robust)
+
+
+def _may_be_exact(problem: Problem) -> bool:
+    """Return whether the exact method is possible, apart from its time.
+
+    It is possible for stationary kernels of dense rows: other kernels have low rank or
+    slow evaluation. With folds a sketch is used, because all folds choose the penalty.
+    """
+    plan = problem.plan
+    objective = problem.objective
+    if plan.stochastic or not plan.is_free or objective.loss_kind in (None, "joint"):
+        return False
+    dense = not sp.issparse(problem.rows) and objective.folds is None
+    return dense and isinstance(plan.given_kernel, StationaryKernel)
+
+
+def select_method(problem: Problem, data: SketchedData) -> Method:
+    """Return the method that solves a sketched problem."""
+    return _kind(problem, data)(problem, data)
+
+
+def _kind(problem: Problem, data: SketchedData) -> type[Method]:
+    n = data.sketch.shape[1]
+    all_rows = data.sketch.is_identity
+    kind = problem.objective.loss_kind
+    if problem.plan.stochastic is not None:
+        return Stochastic
+    if not problem.objective.is_closed_form:
+        # For labels and counts, landmarks are less accurate than a good penalty on all
+        # rows.
+        passes = problem.plan.alpha is not None or problem.objective.is_robust
+        if kind == "kinked":  # a small gap takes many passes
+            passes = problem.plan.is_free and problem.objective.is_robust
+        scalar = kind in ("smooth", "kinked")
+        if scalar and passes and _is_large_sketch(problem, data):
+            return Passes
+        in_memory = not isinstance(data.rows, PartitionedRows)
+        # Joint quantile levels use features up to a larger n.
+        many = n > (FEATURE_ROWS if kind == "joint" else _LEAST_ROWS)
+        if not (kind and in_memory and many):
+            return Newton
+        if all_rows:
+            return Dual
+        has_few = sizes.has_few_outputs(problem.objective.targets.shape[1])
+        return DefaultLandmarks if has_few and _may_be_exact(problem) else Newton
+    if kind is None:
+        return ClosedForm
+    if all_rows and sizes.is_solved_by_passes(n):
+        return AllRows
+    if all_rows:
+        return ClosedForm if problem.plan.alpha is None else Cholesky
+    return Nystrom if _is_large_sketch(problem, data) else ClosedForm
+
+
+def _is_large_sketch(problem: Problem, data: SketchedData) -> bool:
+    """Return whether a large sketch is solved by passes over it.
+
+    Its penalty is given, or chosen on a sample; with folds, by the closed form.
+    """
+    size, n = data.sketch.shape
+    searched = problem.plan.alpha is None
+    fixed = problem.plan.growth is None and data.size_path is None
+    if not fixed or size == n or data.sketch_map.is_columns:
+        return False
+    if searched and problem.objective.folds is not None:
+        return False
+    if size > _FEW_ROWS and not has_seconds(closed_seconds, n, size):
+        return True
+    landmarks = len(data.sketch.columns)
+    kept = kept_share(n, size)
+    return sizes.is_large(size, n, landmarks, searched=searched, kept=kept)
+
+
+def _grown_by_rule(method: Method) -> Method:
+    """Return the method on a grown sketch if the size is chosen by a rule."""
+    rule = method.problem.plan.growth
+    # A larger sketch of columns has no additional features.
+    if rule is None or method.sample or method.data.sketch_map.is_columns:
+        return method
+    return _grown(method, rule)
+
+
+def _grown(method: Method, rule: sizes.AutoSize) -> Method:
+    """Return the method on the sketch with the lowest held-out loss."""
+    alpha = method.problem.plan.alpha
+    # The same rows are held out for each size.
+    seed = int(method.data.rng.integers(2**32))
+    chosen = []
+
+    def score(design: Design) -> float:
+        path = method.objective.errors_left_out(design, alpha, random_generator(seed))
+        chosen.append(path.best)
+        return float(path.errors.min())
+
+    with method.threads():
+        data, best = grow(rule, method.data, score)
+    return replace(method, data=data, path_alpha=chosen[best])
+
+
+def _is_limited(problem: Problem) -> bool:
+    """Return whether the remaining time determines the method.
+
+    Small data have their default; Dask arrays are not searched twice.
+    """
+    plan = problem.plan
+    n = problem.rows.shape[0]
+    closed = problem.objective.loss_kind == "square" and plan.alpha is None
+    many = sizes.is_solved_by_passes(n) or (closed and n > _FEW_ROWS)
+    free = many and plan.is_free and plan.stochastic is None
+    in_memory = not isinstance(problem.rows, PartitionedRows)
+    return bool(free and in_memory and np.isfinite(seconds_left()))
+
+
+def _method_within_time(problem: Problem) -> Method:
+    """Return the exact method with its penalty if the time suffices for both.
+
+    Otherwise return the method on the largest sketch that fits the time.
+    """
+    n, outputs = problem.objective.targets.shape
+    data = sketch_rows(problem, n)
+    if data.sketch_map.is_columns or _has_time(problem, data):
+        chosen = select_method(problem, data).choose_alpha()
+        if not isinstance(chosen, AllRows):
+            return chosen
+        if _MOST_OF_IT * exact_seconds(data, outputs)[1] <= seconds_left():
+            return chosen
+    first = select_method(problem, first_sketch(data, seconds_left()))
+    return _grown(first, growth(n, seconds_left())).choose_alpha()
+
+
+def _has_time(problem: Problem, data: SketchedData) -> bool:
+    """Return whether the time suffices for the exact method, including its choices."""
+    if not (_may_be_exact(problem) and problem.objective.loss_kind == "square"):
+        return False
+    n = problem.rows.shape[0]
+    if not sizes.is_solved_by_passes(n):
+        return has_seconds(closed_seconds, n, n)
+    with one_thread():
+        seconds = exact_seconds(data, problem.objective.targets.shape[1])
+    return sum(seconds) <= seconds_left()
+
+
+def fold_errors(method: Method, folds: Sequence[Fold], alphas: NDArray) -> NDArray:
+    """Return the mean held-out errors (a, d) of penalties over the folds."""
+    method = method.choose_width()
+    data = method.data
+    objective = method.objective
+    weights = objective.weights
+    if data.sketch.is_identity and objective.loss_kind == "square":
+        method = Cholesky(method.problem, data)
+    else:
+        features = data.design(keep=True)
+        method = replace(method, data=data._replace(features=features))
+    total: Any = 0.0
+    mass = 0.0
+    for fold in folds:
+        validation = objective.take(fold.test)
+        with method.threads():
+            errors = [validation.errors(v) for v in method.left_out(alphas, fold)]
+        share = len(fold.test) if weights is None else weights[fold.test].sum()
+        mass += share
+        total += share * np.array(errors)
+    return total / mass
+
+
+class FitPlan(NamedTuple):
+    """Settings that a fit will use.
+
+    Attributes
+    ----------
+    method : str
+        Name of the method, as in the table of `nbsketch.fitting.methods`.
+    description : str
+        Description of the method.
+    size : int
+        Number of rows of the sketch, or of all samples without a sketch.
+    n_rows : int
+        Number of distinct samples of positive weight.
+    penalty : str
+        How the penalty is chosen, or "given".
+    """
+
+    method: str
+    description: str
+    size: int
+    n_rows: int
+    penalty: str
+
+
+def plan_fit(problem: Problem) -> FitPlan:
+    """Return the plan of a fit of this problem without a time limit."""
+    plan = problem.plan
+    # Learned length scales are irrelevant for the choice of the method.
+    plan = replace(plan, kernel=plan.given_kernel, bandwidth=None)
+    problem = problem._replace(plan=plan)
+    method = select_method(problem, sketch_rows(problem))
+    kind = type(method)
+    description = str(kind.__doc__).partition(".")[0]
+    rule = _rule_of_penalty(method)
+    return FitPlan(kind.__name__, description, *method.data.sketch.shape, rule)
+
+
+def _rule_of_penalty(method: Method) -> str:
+    if method.problem.plan.alpha is not None:
+        return "given"
+    if method.sample is not None:
+        return "validation on a sample of the rows"
+    if method.objective.folds is not None:
+        return "the folds of `cv`"
+    closed = isinstance(method, ClosedForm)
+    return "leave-one-out" if closed else "validation on held-out rows"

@@ -16,14 +16,21 @@ positive mean exp(f): see `LogLinkLoss`.
 
 import copy
 from abc import abstractmethod
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import kl_div
 
-from nbsketch._report.fields import Checked, level, not_negative, positive, rules
+from nbsketch._report.fields import (
+    Checked,
+    level,
+    not_negative,
+    optional,
+    positive,
+    rules,
+)
 from nbsketch._report.validation import check_choice
 
 __all__ = [
@@ -150,6 +157,14 @@ class Loss(Checked):
             return self.value(targets * scores)
         return self.value(targets - scores)
 
+    def at(self, unit: float) -> Self:
+        """Return the loss with thresholds that are not given in a unit of the targets.
+
+        In ``fit`` it is their robust standard deviation: 1.4826 times the median
+        distance from the medians.
+        """
+        return self
+
     def link(self, y: NDArray) -> NDArray:
         """Return targets on the scale of the score, as used by solvers."""
         return y
@@ -253,8 +268,9 @@ class HuberLoss(Loss):
 
     Parameters
     ----------
-    kappa : float, default=1.0
-        Threshold (> 0) beyond which the loss is linear.
+    kappa : float or None, default=None
+        Threshold (> 0) beyond which the loss is linear. None: in ``fit`` the robust
+        standard deviation of the targets (see `Loss.at`), elsewhere 1.
 
     References
     ----------
@@ -267,24 +283,56 @@ class HuberLoss(Loss):
     """
 
     is_radial = True
-    kappa: float = 1.0
+    kappa: float | None = None
 
-    _rules = rules(kappa=positive)
+    _rules = rules(kappa=optional(positive))
+
+    def at(self, unit: float) -> Self:
+        """Return the loss with kappa: that given, or the unit."""
+        return self if self.kappa is not None else replace(self, kappa=unit)
 
     @property
     def elq(self) -> ELQ:
         """The four numbers of the conjugate."""
-        return ELQ(1.0, 0.0, -self.kappa, self.kappa)
+        kappa = 1.0 if self.kappa is None else self.kappa
+        return ELQ(1.0, 0.0, -kappa, kappa)
 
 
 @dataclass(frozen=True)
-class EpsilonInsensitiveLoss(Loss):
+class _InsensitiveLoss(Loss):
+    """Base of losses that are zero up to a threshold epsilon.
+
+    Parameters
+    ----------
+    epsilon : float or None, default=None
+        Residuals up to this size (>= 0) have zero loss. None: in ``fit`` a tenth of the
+        robust standard deviation of the targets (see `Loss.at`), elsewhere 0.1.
+    """
+
+    is_radial = True
+    epsilon: float | None = None
+
+    _rules = rules(epsilon=optional(not_negative))
+
+    def at(self, unit: float) -> Self:
+        """Return the loss with epsilon: that given, or a tenth of the unit."""
+        return self if self.epsilon is not None else replace(self, epsilon=unit / 10)
+
+    @property
+    def _size(self) -> float:
+        return 0.1 if self.epsilon is None else self.epsilon
+
+
+@dataclass(frozen=True)
+class EpsilonInsensitiveLoss(_InsensitiveLoss):
     """Loss of support vector regression, ``max(|r| - epsilon, 0)``.
 
     Parameters
     ----------
-    epsilon : float, default=0.1
+    epsilon : float or None, default=None
         Residuals up to this size (>= 0) have zero loss; 0 gives the absolute loss.
+        None: in ``fit`` a tenth of the robust standard deviation of the targets (see
+        `Loss.at`), elsewhere 0.1.
 
     References
     ----------
@@ -296,25 +344,22 @@ class EpsilonInsensitiveLoss(Loss):
     array([1.5, 0. , 0.5])
     """
 
-    is_radial = True
-    epsilon: float = 0.1
-
-    _rules = rules(epsilon=not_negative)
-
     @property
     def elq(self) -> ELQ:
         """The four numbers of the conjugate."""
-        return ELQ(0.0, self.epsilon, -1.0, 1.0)
+        return ELQ(0.0, self._size, -1.0, 1.0)
 
 
 @dataclass(frozen=True)
-class SquaredEpsilonInsensitiveLoss(Loss):
+class SquaredEpsilonInsensitiveLoss(_InsensitiveLoss):
     """Squared epsilon-insensitive loss, ``max(|r| - epsilon, 0)^2 / 2``.
 
     Parameters
     ----------
-    epsilon : float, default=0.1
-        Residuals up to this size (>= 0) have zero loss; 0 gives the square loss.
+    epsilon : float or None, default=None
+        Residuals up to this size (>= 0) have zero loss; 0 gives the square loss. None:
+        in ``fit`` a tenth of the robust standard deviation of the targets (see
+        `Loss.at`), elsewhere 0.1.
 
     Examples
     --------
@@ -322,15 +367,10 @@ class SquaredEpsilonInsensitiveLoss(Loss):
     array([2. , 0. , 0.5])
     """
 
-    is_radial = True
-    epsilon: float = 0.1
-
-    _rules = rules(epsilon=not_negative)
-
     @property
     def elq(self) -> ELQ:
         """The four numbers of the conjugate."""
-        return ELQ(1.0, self.epsilon, -np.inf, np.inf)
+        return ELQ(1.0, self._size, -np.inf, np.inf)
 
 
 @dataclass(frozen=True)
@@ -555,7 +595,7 @@ def as_loss(loss: Any) -> Loss:
     Examples
     --------
     >>> as_loss("huber")
-    HuberLoss(kappa=1.0)
+    HuberLoss(kappa=None)
     """
     if isinstance(loss, Loss):
         return loss

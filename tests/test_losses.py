@@ -7,9 +7,9 @@ from nbsketch.losses import LOSSES, as_loss
 
 ALL = [
     losses.SquareLoss(),
-    losses.HuberLoss(),
+    losses.HuberLoss(kappa=1.0),
     losses.HuberLoss(kappa=0.3),
-    losses.EpsilonInsensitiveLoss(),
+    losses.EpsilonInsensitiveLoss(epsilon=0.1),
     losses.EpsilonInsensitiveLoss(epsilon=0.0),
     losses.SquaredEpsilonInsensitiveLoss(epsilon=0.7),
     losses.PinballLoss(),

@@ -55,7 +55,7 @@ def test_parameters_of_objects_are_parameters():
     )
     params = model.get_params()
     assert params["kernel__bandwidth"] == 2.0
-    assert params["loss__kappa"] == 1.0 and params["sketch__density"] == 0.1
+    assert params["loss__kappa"] is None and params["sketch__density"] == 0.1
     assert not [name for name in model.get_params(deep=False) if "__" in name]
     model.set_params(loss__kappa=0.3, sketch__size=20, alpha=0.5)
     assert model.loss == HuberLoss(0.3) and model.alpha == 0.5

@@ -23,7 +23,7 @@ from nbsketch import (
 )
 from nbsketch._jit.tuning import FAMILIES
 from nbsketch.fitting.objective import LeftOutErrors
-from nbsketch.fitting.objectives import regression_objective
+from nbsketch.fitting.objectives import loss_at, regression_objective
 from nbsketch.gram import SymmetricGram
 from nbsketch.kernels import GaussianKernel, LaplacianKernel, varying_features
 from nbsketch.losses import HuberLoss
@@ -395,3 +395,28 @@ def test_units_of_one_output_do_not_matter_to_others(model, n):
     units = [1.0, 1e4]
     actual = model.fit(rows, pair * units).predict(NEW) / units
     assert_allclose(actual, expected, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("loss", ["huber", "epsilon-insensitive"])
+@pytest.mark.parametrize(
+    "kind", [SketchedKernelRegressor, SketchedSGDRegressor, TabularKernelRegressor]
+)
+def test_thresholds_of_losses_follow_the_units_of_targets(kind, loss):
+    model = kind(loss=loss, random_state=0)
+    expected = model.fit(X, Y).predict(NEW)
+    actual = model.fit(X, 1e7 + 1e-3 * Y).predict(NEW)
+    assert_allclose((actual - 1e7) * 1e3, expected, atol=1e-4)
+
+
+def test_thresholds_are_in_robust_standard_deviations():
+    """1.4826 times the median distance; mostly equal targets: the mean distance."""
+    targets = np.array([0.0, 1.0, 2.0, 3.0, 100.0])[:, None]
+    rare = np.array([0.0, 0.0, 0.0, 0.0, 10.0])[:, None]
+    equal = np.ones((5, 1))
+    for y, unit in ((targets, 1.4826), (rare, 2.0), (equal, 1.0)):
+        assert_allclose(loss_at("huber", y, None).kappa, unit, rtol=1e-4)
+        assert_allclose(loss_at(HuberLoss(3.0), y, None).kappa, 3.0)
+    insensitive = loss_at("epsilon-insensitive", rare, np.array([1.0, 1, 1, 1, 0]))
+    assert insensitive.epsilon == 0.1  # without the row of weight zero all are equal
+    pair = np.c_[[3.0, 0, 0], [4.0, 0, 0], [0.0, 0, 0]].repeat(2, axis=0)
+    assert loss_at("huber", pair, None).kappa == pytest.approx(5 / 3)

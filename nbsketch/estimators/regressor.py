@@ -164,6 +164,8 @@ class SketchedKernelRegressor(
         Preprocessed training samples needed for prediction; no others are kept.
     kernel_, sketch_ : Kernel, Sketch
         Kernel with its bandwidth set, and the drawn sketch.
+    loss_ : Loss
+        Loss, with its thresholds.
     scaler_ : InputScaler or None
         Fitted preprocessing. None: no preprocessing, or absorbed by the length scales.
     length_scales_ : ndarray of shape (q,) or None
@@ -240,8 +242,10 @@ class SketchedKernelRegressor(
 
     def _solve(self, problem: Problem) -> Self:
         super()._solve(problem)
+        objective: Any = problem.objective
+        self.loss_ = objective.loss
         self.suspects_ = np.empty(0, dtype=np.intp)
-        if as_loss(self.loss) == SquareLoss() and not is_pairwise(self.kernel_):
+        if self.loss_ == SquareLoss() and not is_pairwise(self.kernel_):
             self._tell_gross_errors(problem)
         return self
 

@@ -17,7 +17,7 @@ from nbsketch.estimators.classifier import OneVsRest
 from nbsketch.fitting.callbacks import watched_fit
 from nbsketch.fitting.descent import Descended, DescentSettings, FeatureSample, descend
 from nbsketch.fitting.objective import Problem
-from nbsketch.fitting.objectives import regression_objective
+from nbsketch.fitting.objectives import loss_at, regression_objective
 from nbsketch.fitting.plan import Plan, stochastic_size
 from nbsketch.fitting.sketched import Inputs, SketchedData
 from nbsketch.fitting.steps import sketch_rows
@@ -420,6 +420,8 @@ class SketchedSGDRegressor(_base.ResidualLoss, _base.RegressorScore, DescentMode
         Intercept b.
     landmarks_ : ndarray or csr_array of shape (s', p)
         Preprocessed training samples needed for prediction; no others are kept.
+    loss_ : Loss
+        Loss, with its thresholds: of a stream in units of the first samples.
     kernel_, sketch_ : Kernel, Sketch
         Kernel with its bandwidth set, and the drawn sketch.
     scaler_ : InputScaler or None
@@ -499,7 +501,9 @@ class SketchedSGDRegressor(_base.ResidualLoss, _base.RegressorScore, DescentMode
         rows = self._check_training(X, y, sample_weight, **options)
         if is_new:
             self._one_target = rows.y.ndim == 1
-            return rows._replace(y=self._terms(rows)[0])
+            Y = self._terms(rows)[0]
+            self.loss_ = loss_at(self.loss, Y, rows.weights)
+            return rows._replace(y=Y)
         expected = () if self._one_target else self.coef_.shape[1:]
         if rows.y.shape[1:] != expected:
             raise ValueError(
@@ -509,7 +513,9 @@ class SketchedSGDRegressor(_base.ResidualLoss, _base.RegressorScore, DescentMode
         return rows._replace(y=self._terms(rows)[0])
 
     def _objective(self, Y: NDArray, weights: NDArray | None) -> Any:
-        return regression_objective(Y, weights, self.fit_intercept, self.loss)
+        # Models of older files have no `loss_`.
+        loss = getattr(self, "loss_", self.loss)
+        return regression_objective(Y, weights, self.fit_intercept, loss)
 
 
 @validation.declares_parameters

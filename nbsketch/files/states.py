@@ -365,6 +365,7 @@ CERTIFIED: dict[str, Rule] = {
     "dual_gap_": number,
 }
 # An expansion by stochastic gradients, and the state to continue a stream.
+_loss = plain(lambda name, value: as_loss(value))
 DESCENT: dict[str, Rule] = {
     **EXPANSION,
     "path_": optional(table("n_steps", "error")),
@@ -402,6 +403,7 @@ STATES: dict[str, dict[str, Rule]] = {
         **CERTIFIED,
         "monotonic_violation_?": number,
         "suspects_?": _row_indices,
+        "loss_?": _loss,
         "posterior_?": _posterior,
     },
     "SketchedKernelClassifier": {**CERTIFIED, "classes_": labels},
@@ -415,7 +417,7 @@ STATES: dict[str, dict[str, Rule]] = {
         **CERTIFIED,
         "path_": optional(table("alpha", "n_iter", "error")),
     },
-    "SketchedSGDRegressor": DESCENT,
+    "SketchedSGDRegressor": {**DESCENT, "loss_?": _loss},
     "SketchedSGDClassifier": {**DESCENT, "classes_": labels},
     "InputOutputKernelRegressor": {
         **_SKETCHED,
@@ -427,7 +429,7 @@ STATES: dict[str, dict[str, Rule]] = {
     "TabularKernelRegressor": {
         **_TABULAR,
         "_single": of(bool),
-        "loss_?": plain(lambda name, value: as_loss(value)),
+        "loss_?": _loss,
         "loo_error_": _errors,
         "noise_": of("Noise"),
     },
@@ -459,7 +461,7 @@ PARAMETERS: dict[str, Rule] = {
     "bandwidth": optional(_bandwidth),
     "size": _size,
     "alpha": optional(fields.not_negative),
-    "loss": plain(lambda name, value: as_loss(value)),
+    "loss": _loss,
     "quantiles": plain(check_levels),
     "tol": fields.positive,
     "max_iter": integer(low=1),

@@ -28,6 +28,7 @@ from nbsketch.losses import (
     as_loss,
 )
 from nbsketch.outputs import IdentityOutput, as_output
+from nbsketch.rows.outliers import NORMAL, medians
 from nbsketch.solvers._linear.conjugate_gradients import RotatedOutputs, centered
 from nbsketch.solvers._newton.start import class_starts
 from nbsketch.solvers.conjugate import relative_gap
@@ -425,6 +426,7 @@ def regression_objective(
     factor = output.factor(Y.shape[1])
     if isinstance(loss, SquareLoss):
         return LeastSquaresObjective(Y, weights, fit_intercept, loss, factor)
+    loss = loss_at(loss, Y, weights)
     if Y.shape[1] == 1 and isinstance(output, IdentityOutput):
         loss.link(Y)  # names targets out of range, in their own unit
         unit = _unit(Y, weights, fit_intercept, loss)
@@ -439,6 +441,16 @@ def regression_objective(
             "it is not a loss of the norm of a residual"
         )
     return RadialObjective(Y, weights, fit_intercept, loss, factor)
+
+
+def loss_at(loss: Any, Y: NDArray, weights: NDArray | None) -> Loss:
+    """Return a loss, its thresholds in units of the robust spread of targets (n, d).
+
+    If more than half of the targets are equal, their mean distance is the unit.
+    """
+    sizes = np.linalg.norm(Y - medians(Y, weights), axis=1)
+    spread = NORMAL * medians(sizes[:, None], weights)[0]
+    return as_loss(loss).at(float(spread or np.average(sizes, weights=weights) or 1.0))
 
 
 def _unit(

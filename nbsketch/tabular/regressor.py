@@ -18,7 +18,8 @@ from nbsketch._report.validation import (
     explaining,
 )
 from nbsketch.estimators._base import ObjectParameters, RegressorScore, ResidualLoss
-from nbsketch.losses import LogLinkLoss, Loss, PinballLoss, as_loss
+from nbsketch.fitting.objectives import loss_at
+from nbsketch.losses import HuberLoss, LogLinkLoss, Loss, PinballLoss, as_loss
 from nbsketch.outputs import check_levels
 from nbsketch.rows.inputs import check_weights, rowwise, table_by_row
 from nbsketch.tabular._model import TabularModel, without_effort
@@ -171,8 +172,8 @@ class TabularKernelRegressor(
         return targets.reshape(len(targets), -1), check_weights(sample_weight, X)
 
     def _fit(self, data: Training, rng: np.random.Generator) -> Suspects:
-        self.loss_ = as_loss(self.loss)
-        is_adaptive = self.loss == "huber"
+        self.loss_ = loss_at(self.loss, data.Y, data.weights)
+        is_adaptive = as_loss(self.loss) == HuberLoss()
         loss = None if is_adaptive else self.loss_
         left_out, values = self._fit_rows(data, rng, loss=loss)
         if is_adaptive:

@@ -92,6 +92,19 @@ def test_integers_of_dask_are_told():
         )
 
 
+@pytest.mark.parametrize("method", ["fit", "partial_fit"])
+def test_integers_of_dask_beside_floats_are_told(method):
+    """A data frame makes floats of them before they are rows."""
+    dd = pytest.importorskip("dask.dataframe")
+    pd = pytest.importorskip("pandas")
+    frame = pd.DataFrame({"a": np.arange(40) / 7, "time": 2**60 + np.arange(40)})
+    X = dd.from_pandas(frame, npartitions=2)
+    y = dd.from_pandas(frame["a"], npartitions=2)
+    model = SketchedSGDRegressor(bandwidth=1.0, size=10, random_state=0)
+    with pytest.warns(UserWarning, match=r"above 2\*\*53 in column 1 \('time'\)"):
+        getattr(model, method)(X, y)
+
+
 def test_columns_of_dask_that_count_as_constant_are_named():
     da = pytest.importorskip("dask.array")
     rows = np.column_stack([TIME, 1.7e12 + 3.1 * TIME])

@@ -31,8 +31,9 @@ FIXED = {"bandwidth": 1.0, "size": 30, "random_state": 0}
 # Model, targets, parameters and the stages that its callback is told of.
 CASES = [
     (SketchedKernelRegressor, Y, {"loss": "huber"}, {"penalty", "solver"}),
-    (SketchedKernelRegressor, Y, {"bandwidth": None}, {"length-scales"}),
-    (SketchedKernelRegressor, Y, {"size": "auto"}, {"size"}),
+    (SketchedKernelRegressor, Y, {"bandwidth": None}, {"length-scales", "penalty"}),
+    (SketchedKernelRegressor, Y, {"alpha": 1e-3}, {"solver"}),
+    (SketchedKernelRegressor, Y, {"size": "auto"}, {"size", "penalty"}),
     (
         SketchedKernelRegressor,
         np.column_stack([Y, X[:, 1]]),
@@ -42,7 +43,7 @@ CASES = [
     (SketchedKernelRegressor, Y, {"solver": "adam", "alpha": 1e-3}, {"steps"}),
     (SketchedKernelClassifier, LABELS, {"loss": "logistic"}, {"penalty", "solver"}),
     (JointQuantileRegressor, Y, {"alpha": 1e-3}, {"solver"}),
-    (SpectralFilterRegressor, Y, {"bandwidth": None}, {"length-scales"}),
+    (SpectralFilterRegressor, Y, {"bandwidth": None}, {"length-scales", "penalty"}),
     (SketchedSGDRegressor, Y, {"n_epochs": 2}, {"steps"}),
     (SketchedSGDRegressor, Y, {"early_stopping": True, "n_epochs": 2}, {"steps"}),
     (SketchedSGDClassifier, LABELS, {"n_epochs": 2}, {"steps"}),

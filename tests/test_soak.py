@@ -35,6 +35,10 @@ from nbsketch._sketch_map import SketchMap, sketched_design
 from nbsketch.conformal import ConformalClassifier, ConformalRegressor
 from nbsketch.fitting import plan as sizes
 from nbsketch.fitting import steps
+from nbsketch.solvers import scratch
+from nbsketch.tabular import members
+from nbsketch.tabular.scales import Scales
+from nbsketch.tuning.rows import Training
 
 N = 150
 LIMIT = 20_000  # bytes: less than a column of kernel values for each feature
@@ -272,6 +276,24 @@ def test_sketches_of_many_landmarks_are_made_in_blocks(law, limited, monkeypatch
     assert np.allclose(sketch_map.inner(X), whole, rtol=1e-12)
     peak = traced_peak(lambda: sketched_design(sketch_map, X, keep=False))
     assert peak < 0.7e6 < 8 * sketch_map.weights.shape[0] * sketch_map.weights.shape[1]
+
+
+def test_blocks_and_leaves_fit_the_limit(rng, monkeypatch):
+    """Eight blocks of features at once, and three matrices of a leaf."""
+    roomy = scratch.rows_per_block(1000, np.dtype(float))
+    nbsketch.set_memory_limit("50MB")
+    try:
+        sizes = []
+        monkeypatch.setattr(members, "grow", lambda *args: sizes.append(args[2]))
+        monkeypatch.setattr(members, "fit_tree", lambda *args, **options: (None, None))
+        monkeypatch.setattr(members, "Leaves", lambda *args: None)
+        scales = Scales("gaussian", np.ones(2), 1.0)
+        members.fit_on_tree(Training(rng.normal(size=(9, 2)), None), scales, 4000, rng)
+        assert sizes == [1000]
+        assert 8 * 8000 * scratch.rows_per_block(1000, np.dtype(float)) < 50e6
+    finally:
+        nbsketch.set_memory_limit(None)
+    assert roomy == (16 << 20) // 8000
 
 
 PEAK = """

@@ -743,3 +743,15 @@ def test_an_embedding_names_what_is_wrong(data):
         embedding.encode(np.ones((3, 1)))
     with pytest.raises(ValueError, match="`k` must be"):
         embedding.decode_topk(embedding.encode(data[1]), 10_000)
+
+
+@pytest.mark.parametrize("kernel", ["linear", PolynomialKernel(degree=2)])
+def test_an_offset_of_the_outputs_is_told(kernel, rng):
+    """The model has no constant: at an offset of 1000 R2 is .58 for .99."""
+    X = rng.normal(size=(60, 2))
+    model = InputOutputKernelRegressor(output_kernel=kernel, bandwidth=1.0)
+    with pytest.warns(UserWarning, match=r"shrunk to 0, .* pass Y - Y.mean\(axis=0\)"):
+        model.fit(X, X + 1e3)
+    model.set_params(output_kernel="gaussian").fit(X, X + 1e3)
+    model.set_params(output_kernel=kernel).fit(X, X + 30.0)
+    assert np.corrcoef(model.predict(X)[:, 0], X[:, 0])[0, 1] > 0.99

@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nbsketch._machine.blas import one_thread, threads_for
-from nbsketch._report.progress import is_stopped, seconds_left, share_of_time
+from nbsketch._report.progress import is_stopped, report, seconds_left, share_of_time
 from nbsketch._sketch_map import features_design, sketched_columns
 from nbsketch.fitting import plan as sizes
 from nbsketch.fitting.certificate import FittedCertificate, values_scale
@@ -250,6 +250,7 @@ class ClosedForm(Method):
         data, (size, n) = self.data, self.data.sketch.shape
         with threads_for(4.0 * size * n * size):
             projection, design = data.design(self.objective.keep_features)
+            report("solver" if self.known_alpha else "penalty")
             chosen_on = None
             if self.problem.validation is not None:
                 rows, targets = self.problem.validation

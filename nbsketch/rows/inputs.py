@@ -193,7 +193,25 @@ def _rows_of_dask(
     reset = options.pop("reset", True)
     dtype = options.pop("dtype", None)
     others = {"y": y, "sample_weight": sample_weight}
+    X = _watched(X)
     return partitioned_rows(estimator, X, reset=reset, dtype=dtype, **others)
+
+
+def _watched(X: Any) -> Any:
+    """Return a data frame that warns of integers lost where its parts become floats.
+
+    Other collections are unchanged.
+    """
+    is_frame = hasattr(X, "map_partitions") and hasattr(X, "columns")
+    return X.map_partitions(_with_warnings, meta=X._meta) if is_frame else X
+
+
+def _with_warnings(part: Any) -> Any:
+    """Return a part of a data frame; warn of its large integers beside floats."""
+    rows = part.to_numpy()
+    if len(part) and rows.dtype.kind == "f":
+        warn_of_equal_integers("X", part, rows, part.columns)
+    return part
 
 
 def partitioned_rows(
@@ -360,7 +378,8 @@ def _blocks(X: Any, *others: Any) -> Iterator[tuple[Any, ...]]:
 
     Parts of a data frame X are data frames. None stays None in each part.
     """
-    named = {"X": X} | {f"{k}": a for k, a in enumerate(others) if a is not None}
+    named = {"X": _watched(X)}
+    named |= {f"{k}": a for k, a in enumerate(others) if a is not None}
     shared = iter(tasks.as_dask_arrays(named))
     rows = _with_known_size("X", next(shared), 2)
     check_numbers("X", rows)

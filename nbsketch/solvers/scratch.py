@@ -16,8 +16,10 @@ from nbsketch._machine.memory import fits, slices
 from nbsketch._report.progress import report_rows
 from nbsketch.solvers.design import Blocks, ChosenBlocks, Design
 
-# Memory of a block read at a time.
+# Memory of a block read at a time, and the share of it where a limit has no room for
+# the arrays of several: a limit of 50 MB was exceeded by 2.7 (8000 rows, SGD).
 _BLOCK_BYTES = 16 << 20
+_BLOCKS = 8
 # If more than this share of the rows is needed, reading the file in order is faster.
 _FEW = 0.05
 # Free space left on the disk, as a share of the file.
@@ -156,7 +158,9 @@ def fits_memory(n: int, rank: int, dtype: np.dtype) -> bool:
 
 def rows_per_block(rank: int, dtype: np.dtype) -> int:
     """Return the number of rows of a block of features."""
-    return max(64, _BLOCK_BYTES // (dtype.itemsize * max(1, rank)))
+    is_roomy = fits(_BLOCK_BYTES, copies=_BLOCKS)
+    n_bytes = _BLOCK_BYTES if is_roomy else _BLOCK_BYTES // _BLOCKS
+    return max(64, n_bytes // (dtype.itemsize * max(1, rank)))
 
 
 def scratch_folder() -> str:

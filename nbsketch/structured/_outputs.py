@@ -10,6 +10,7 @@ prediction.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -36,7 +37,14 @@ from nbsketch._report.validation import (
 )
 from nbsketch._sketch_map import SketchMap, draw, features_recipe, resolve
 from nbsketch.gram import CompiledForm, evaluate
-from nbsketch.kernels import CallableKernel, Kernel, PrecomputedKernel, as_kernel
+from nbsketch.kernels import (
+    CallableKernel,
+    Kernel,
+    LinearKernel,
+    PolynomialKernel,
+    PrecomputedKernel,
+    as_kernel,
+)
 from nbsketch.sketches import Sketch, SubsamplingSketch
 
 _ROWS = 512  # per tile of scores
@@ -49,6 +57,9 @@ _BATCH = 4096
 _COPIES = 5
 # Minimum size of a subsample. Input features that do not fit are not stored.
 _LEAST_SIZE = 100
+# Ratio of mean to spread of outputs, beyond which accuracy is lost (linear kernel, 2000
+# rows, alpha 1e-5: R2 .993 up to 30, .985 at 100, .960 at 300).
+_LARGEST_MEAN = 100.0
 # Number of outputs used for the targets of learned length scales.
 _LANDMARKS = 100
 # Maximum number of principal components used as targets,
@@ -529,6 +540,20 @@ def check_training_outputs(kernel: Any, bandwidth: Any, Y: Any) -> tuple[Kernel,
     outputs = check_outputs("Y", Y, output_kernel)
     check_spread("Y", outputs)
     return output_kernel, outputs
+
+
+def warn_of_offset(kernel: Kernel, Y: Any) -> None:
+    """Warn of a mean of outputs that a regression without a constant shrinks."""
+    if not isinstance(kernel, LinearKernel | PolynomialKernel) or sp.issparse(Y):
+        return
+    mean, spread = Y.mean(axis=0), np.linalg.norm(Y.std(axis=0))
+    if np.linalg.norm(mean) > _LARGEST_MEAN * spread > 0:
+        warnings.warn(
+            "`Y` has a mean that is large beside its spread, and is shrunk to 0: the "
+            f"model has no constant. With {kernel} as `output_kernel` pass "
+            "Y - Y.mean(axis=0)",
+            stacklevel=2,
+        )
 
 
 def default_sketch(sketch: Any, size: Any, n: int) -> Any:

@@ -382,6 +382,7 @@ class InputOutputKernelRegressor(
         output_kernel, Y = _outputs.check_training_outputs(
             self.output_kernel, self.output_bandwidth, Y
         )
+        _outputs.warn_of_offset(output_kernel, Y)
         if X.shape[0] != Y.shape[0]:
             raise ValueError(
                 f"`Y` must have an output for each of {X.shape[0]} samples of `X`, "

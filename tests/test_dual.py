@@ -240,6 +240,19 @@ def test_a_path_is_that_of_single_solutions(loss):
         assert_allclose(solution.objective, alone.objective, rtol=1e-6)
 
 
+@pytest.mark.parametrize("seed", [0, 1])
+def test_a_path_to_a_weak_penalty_takes_no_more_steps_than_a_cold_start(seed):
+    # From the solution of the stronger penalty 40 steps did not suffice.
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(-1, 1, size=(300, 4))
+    y = np.prod(np.cos(2 * X), axis=1) + 0.1 * rng.normal(size=300)
+    K = MaternKernel(2.0)(X)
+    options = {"tol": 1e-2, "random_state": 0}
+    *_, last = dual_path(K, y, "pinball", [4e-5, 1e-5], **options)
+    alone = solve_dual(K, y, "pinball", 1e-5, **options)
+    assert last.converged and last.n_iter <= 2 * alone.n_iter
+
+
 def test_a_preconditioner_is_built_only_where_rows_are_too_many_to_factorize(
     monkeypatch,
 ):

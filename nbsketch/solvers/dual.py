@@ -42,7 +42,7 @@ from nbsketch.solvers._dual.matrix import (
     run_together,
 )
 from nbsketch.solvers._dual.problem import DualProblem
-from nbsketch.solvers._dual.search import DualLimits, DualSearch, Start
+from nbsketch.solvers._dual.search import DualLimits, DualSearch, Start, cold_start
 from nbsketch.solvers._linear import cholesky
 from nbsketch.solvers._linear.conjugate_gradients import (
     SymmetricOperator,
@@ -209,7 +209,7 @@ class DualPath:
 def _start(problem: DualProblem, state: State | None, j: int) -> Start:
     """Return the start of the search for problem j: a state, or constants."""
     if state is None:
-        return _cold_start(problem)
+        return cold_start(problem)
     d = problem.outputs
     columns = slice(j * d, (j + 1) * d)
 
@@ -221,19 +221,6 @@ def _start(problem: DualProblem, state: State | None, j: int) -> Start:
     dual = state.dual
     center = None if dual is None else problem.rows.clip(entries(dual))
     return Start(entries(state.coef), b, center)
-
-
-def _cold_start(problem: DualProblem) -> Start:
-    """Return the medians as constants; zero for labels.
-
-    The best constants of other losses take as many steps (1225 for 1233, four penalties
-    of seven losses).
-    """
-    constants = np.zeros(problem.outputs)
-    lo = problem.rows.lo.reshape(problem.outputs, -1)
-    if problem.fit_intercept and not (lo != lo[:, :1]).any():
-        constants = np.median(problem.y.reshape(problem.outputs, -1), axis=1)
-    return Start(np.zeros(problem.n), constants)
 
 
 def solve_dual(

@@ -214,11 +214,12 @@ def _kind_by_passes(model: Any) -> str | None:
     if _is_square(model):
         return "square"
     loss = getattr(model, "loss", None)
-    if loss is None or model.sketch_.is_identity:
-        return None
+    if loss is None:
+        return "joint"
     if as_loss(loss).is_smooth:
         return "smooth"
-    return "kinked" if model.sketch is None and model.size is None else None
+    is_free = model.sketch is None and model.size is None
+    return "kinked" if is_free or model.sketch_.is_identity else None
 
 
 def _is_square(model: Any) -> bool:

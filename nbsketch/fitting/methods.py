@@ -63,9 +63,10 @@ _STRONGER = 4.0
 _TRIALS = 8
 # Least squares by passes: relative gap with a test error within 0.1 % of its limit.
 # Dual: gap at which test losses no longer change, above the number of rows that have
-# features. `tol` is raised to these values, and `summary` reports it.
+# features (kinks: errors of .998 to 1.002 in .4 to .96 of the time of 1e-4, three
+# functions, 2500 to 5000 rows). `tol` is raised to these, and `summary` reports it.
 _PASSES_TOL = {"square": 1e-3, "smooth": 1e-3, "kinked": 5e-2}
-_DUAL_TOL = 1e-4
+_DUAL_TOL = {"smooth": 1e-4, "kinked": 1e-2, "joint": 1e-4}
 # Dual: up to this many rows, using the features of all rows is affordable if the dual
 # does not converge.
 FEATURE_ROWS = 2000
@@ -169,7 +170,9 @@ class Method(ABC):
     @property
     def _tol(self) -> float:
         sketch = self.data.sketch
-        kind = "square" if self.objective.loss_kind == "square" else None
+        kind = self.objective.loss_kind
+        on_features = kind != "square" and not sketch.is_identity
+        kind = None if on_features else kind
         least = least_tol(kind, sketch.is_identity, sketch.shape[1])
         return max(least, self.problem.plan.tol)
 
@@ -520,9 +523,11 @@ class Dual(Newton):
 def least_tol(kind: str | None, all_rows: bool, n: int) -> float:
     """Return the minimum `tol` of a solution.
 
-    For passes over landmarks and for least squares it depends on the kind of the loss;
-    otherwise (None) it is for all rows.
+    It depends on the kind of the loss, None on features. For least squares it is that
+    of passes over landmarks, even for all rows.
     """
-    if kind is not None:
-        return _PASSES_TOL[kind]
-    return _DUAL_TOL if all_rows and n > FEATURE_ROWS else 0.0
+    if kind is None:
+        return 0.0
+    if kind == "square" or not all_rows:
+        return _PASSES_TOL.get(kind, 0.0)
+    return _DUAL_TOL[kind] if n > FEATURE_ROWS else 0.0

@@ -11,14 +11,18 @@ from nbsketch import (
     GaussianKernel,
     InputOutputKernelRegressor,
     LandmarkSketch,
+    QuantileOutput,
     SketchedFeatures,
     SketchedKernelClassifier,
     SketchedKernelRegressor,
     SpectralFilterRegressor,
 )
 from nbsketch.fitting import plan as sizes
-from nbsketch.fitting.objectives import regression_objective
+from nbsketch.fitting.certificate import FittedCertificate
+from nbsketch.fitting.objectives import JointQuantileObjective, regression_objective
+from nbsketch.fitting.plan import SolveOptions
 from nbsketch.solvers._linear.conjugate_gradients import ColumnGaps, centered
+from nbsketch.solvers.design import ArrayDesign
 
 
 def scaled_columns(scales, n=300, noise=0.01, seed=0):
@@ -365,6 +369,34 @@ def test_dependent_landmarks_are_no_warning_of_a_sketch(loss):
     model = small_sketch(X[:30], loss=loss, alpha=1e-3).fit(X, y)
     assert model.rank_ < 20
     assert 1e-6 < model.dual_gap_ < 0.1
+
+
+def test_what_dependent_landmarks_lose_counts_the_output_matrix():
+    """The matrix 4 I and four times the penalty are the problem of I."""
+    X = np.random.default_rng(0).normal(size=(60, 1))
+    Y = np.column_stack([np.sin(2 * X[:, 0]), X[:, 0] ** 2])
+    one, four = (
+        small_sketch(X[:30], loss="huber", alpha=c * 1e-3, output=c * np.eye(2))
+        for c in (1.0, 4.0)
+    )
+    gap = one.fit(X, Y).dual_gap_
+    assert 1e-6 < gap < 0.1
+    assert_allclose(four.fit(X, Y).dual_gap_, gap, rtol=1e-2)
+
+
+def test_dual_points_of_levels_that_must_not_cross_give_the_coefficients(rng):
+    Z = rng.normal(size=(40, 12))
+    T = QuantileOutput((0.2, 0.5, 0.8)).factor(3)
+    y = rng.normal(size=(40, 1))
+    args = y, None, True, (0.2, 0.5, 0.8), T
+    objective = JointQuantileObjective(*args, non_crossing=True)
+    solution = objective.solve(ArrayDesign(Z), 1e-3, SolveOptions(tol=1e-10))
+    (state,) = solution.states
+    assert np.abs(state.dual[:, 3:]).max() > 1e-3  # gaps of zero
+    certificate = FittedCertificate(None, objective, 1e-6, False)
+    dual = certificate._dual(solution, Z @ solution.coef + solution.intercept)
+    expected = Z.T @ dual @ T.T @ T / (40 * 1e-3)
+    assert_allclose(solution.coef, expected, atol=1e-4 * np.abs(expected).max())
 
 
 def test_dependent_landmarks_that_lose_much_are_a_warning():

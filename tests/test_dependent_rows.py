@@ -29,7 +29,7 @@ from nbsketch import (
 )
 from nbsketch.fitting.objectives import JointQuantileObjective
 from nbsketch.model_selection import cross_validate
-from nbsketch.rows.splits import resolve_folds, split_last
+from nbsketch.rows.splits import _is_sorted, resolve_folds, split_last
 from nbsketch.solvers.design import ArrayDesign
 from nbsketch.solvers.filters import RidgeFilter
 from nbsketch.solvers.left_out import order_effect
@@ -508,3 +508,12 @@ def test_rows_sorted_by_class_are_not_sent_to_blocks():
 def test_a_single_row_has_no_folds(model):
     with pytest.raises(ValueError, match=r"at least 2 rows .* got 1"):
         model.fit([[1.0]], [1])
+
+
+def test_labels_are_sorted_if_a_fifth_of_the_rows_has_all_of_one():
+    labels = np.tile(["a", "c"], 50)
+    assert _is_sorted(np.sort(labels)) and not _is_sorted(labels)
+    labels[[0, 5, 19]] = "b"
+    assert _is_sorted(labels)
+    labels[20] = "b"
+    assert not _is_sorted(labels)

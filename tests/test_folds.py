@@ -22,6 +22,7 @@ from nbsketch.solvers.left_out import (
     fold_errors,
     leave_blocks_out,
     leave_one_out,
+    order_effect,
     without_rows,
 )
 from nbsketch.solvers.ridge import cross_validation, ridge_path
@@ -208,6 +209,28 @@ def test_blocks_contradict_leave_one_out_where_neighbors_repeat_each_other():
         if contradicted:
             assert alphas[j] > 10 * alphas[i]
             assert rows[i] < 0.5 * blocks[j]
+
+
+@weighted
+def test_orders_are_compared_by_refits(weighted):
+    Z, Y, weights = data(60, weighted)
+    path = decompose(ArrayDesign(Z), Y, sample_weight=weights)
+    found = order_effect(path, RidgeFilter(), ArrayDesign(Z), Y, 0.05, weights)
+    w = np.ones(60) if weights is None else weights
+    rows = np.flatnonzero(w)
+
+    def errors(order):
+        parts = np.array_split(order, 20)
+        folds = [[(part, part)] for part in parts]
+        return [refitted(Z, Y, weights, f, True, [0.05])[0] for f in folds]
+
+    rng = np.random.default_rng(0)
+    random = [np.mean(errors(rows[rng.permutation(len(rows))])) for _ in range(3)]
+    assert_allclose(found.random**2, max(random))
+    # without the two blocks of largest error
+    assert_allclose(found.contiguous**2, np.mean(np.sort(errors(rows))[:-2]))
+    centered = Y - np.average(Y, axis=0, weights=w)
+    assert_allclose(found.spread**2, w @ np.square(centered).sum(axis=1) / 60)
 
 
 # folds ------------------------------------------------------------------------------

@@ -100,6 +100,13 @@ def test_conjugate_is_infinite_out_of_its_interval():
     assert np.isfinite(elq.conjugate([-0.7, 0.3])).all()
 
 
+@pytest.mark.parametrize("loss", ALL, ids=str)
+def test_the_loss_of_a_row_is_that_of_its_residual_or_margin(loss):
+    y, f = np.array([[1.0, -1.0, 1.0], [0.3, -2.0, -4.0]])
+    x = y * f if loss.is_classification else y - f
+    assert_allclose(loss.of_rows(y, f), loss.value(x))
+
+
 @pytest.mark.parametrize("loss", RADIAL, ids=repr)
 def test_norm_value_is_the_loss_of_the_row_norm(loss):
     rows = np.random.default_rng(1).normal(size=(20, 3))

@@ -1,5 +1,6 @@
 import doctest
 from itertools import cycle
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ import nbsketch.solvers.newton
 from nbsketch import losses
 from nbsketch._jit import losses as kernels
 from nbsketch.solvers._certified.problem import balance
-from nbsketch.solvers._certified.search import convex_step
+from nbsketch.solvers._certified.search import Search, convex_step
 from nbsketch.solvers._newton import directions
 from nbsketch.solvers._newton.directions import TermGrams, are_few, direction_of_entries
 from nbsketch.solvers._newton.problem import newton_problem
@@ -413,6 +414,45 @@ def test_huber_loss_far_from_its_scale(n, scale, fit_intercept):
         solution = solve_scalar(Z, scale * y, loss, alpha, fit_intercept=fit_intercept)
         assert solution.converged
         assert solution.n_iter <= 50
+
+
+def test_a_gap_of_rounding_is_relative_to_the_objective():
+    """Where no typical losses are left to compare it with."""
+    best = SimpleNamespace(coef=0, intercept=0, dual=0, gap=1e-9, relative_gap=np.inf)
+    search = SimpleNamespace(best=best, tol=1e-6, floor=1e-8, steps=3)
+    for best.objective, expected in (2.0, 5e-10), (0.0, 0.0):
+        found = Search._solution(search, None)
+        assert found.converged and found.relative_gap == expected
+    search.floor = 1e-10
+    assert not Search._solution(search, None).converged
+
+
+def test_gram_matrices_follow_the_rows(rng):
+    Z = rng.normal(size=(200, 4)).astype(np.float32)
+    weights = rng.uniform(size=200)
+    args = rng.normal(size=200), losses.HuberLoss(), 1e-3, weights, 1
+    problem = newton_problem(ArrayDesign(Z), *args)
+    X = np.hstack([Z.astype(float), np.ones((200, 1))])
+
+    def check(inside, tolerance):
+        expected = X[inside].T @ (weights[inside, None] * X[inside])
+        found = gram.matrices[0]
+        assert_allclose(np.triu(found), np.triu(expected), rtol=0, atol=tolerance)
+
+    gram, order = TermGrams(problem), rng.permutation(200)
+    for first, last in (0, 120), (10, 125), (5, 60), (0, 200):
+        inside = np.isin(np.arange(200), order[first:last])
+        gram.move(problem, None, inside[None])
+        check(inside, 1e-4)
+        if last == 200:
+            gram.sharpen()
+            gram.move(problem, None, inside[None])
+            check(inside, 1e-12)
+    rows = np.sort(order[:190])
+    gram.restrict(rows)
+    check(rows, 1e-11)
+    gram.restrict(rows[:3])
+    check(rows[:0], 0.0)  # begins again
 
 
 def test_orthogonal_factors_steer_where_a_gram_matrix_cannot():

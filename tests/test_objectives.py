@@ -26,7 +26,11 @@ from nbsketch import (
 )
 from nbsketch.fitting import objective as penalties
 from nbsketch.fitting.objective import AlphaPath, LeftOutErrors
-from nbsketch.fitting.objectives import JointQuantileObjective, ScalarObjective
+from nbsketch.fitting.objectives import (
+    JointQuantileObjective,
+    ScalarObjective,
+    regression_objective,
+)
 from nbsketch.fitting.plan import SolveOptions
 from nbsketch.solvers._newton.start import class_starts, shared
 from nbsketch.solvers.design import ArrayDesign
@@ -382,6 +386,36 @@ def test_tails_of_robust_losses_are_cut_off(rng):
     assert_array_equal(found, np.column_stack([expected, Y[:, 1]]))
     labels = replace(objective, loss=LogisticLoss())
     assert penalties.without_tails(labels) is Y
+
+
+def test_the_vertex_of_a_parabola():
+    values = 2.0 + 0.2 * np.square(np.arange(-1, 2) - 0.3)
+    assert_allclose(penalties.vertex(*values), 0.3)
+    assert penalties.vertex(1.0, 1.0, 1.0) == penalties.vertex(1.0, 2.0, 0.0) == 0.0
+
+
+def test_the_ratio_of_slopes_is_that_of_weighted_means(rng):
+    Y, weights = rng.normal(size=(31, 1)), rng.integers(1, 4, size=31)
+    every = Y.repeat(weights)
+    residual = np.abs(every - np.median(every))
+    for loss, slopes in (
+        (HuberLoss(0.5), np.minimum(residual, 0.5)),
+        (PinballLoss(0.5), np.full(len(every), 0.5)),
+    ):
+        found = ScalarObjective(Y, weights / weights.mean(), True, loss).slope_ratio()
+        assert_allclose(found, slopes.mean() / residual.mean(), rtol=0.03)
+
+
+def test_errors_are_means_of_weighted_rows(rng):
+    Y, fitted = rng.normal(size=(2, 30, 2))
+    weights = rng.uniform(size=30)
+    expected = np.average(np.square(Y - fitted), axis=0, weights=weights)
+    square = regression_objective(Y, weights, True, "square")
+    assert_allclose(square.errors(fitted), expected)
+    huber = regression_objective(Y, weights, True, HuberLoss(0.5))
+    norms = np.linalg.norm(Y - fitted, axis=1)
+    expected = np.average(HuberLoss(0.5).value(norms), weights=weights)
+    assert_allclose(huber.errors(fitted), [expected])
 
 
 def test_outliers_do_not_change_the_correction_of_a_penalty():

@@ -138,7 +138,10 @@ def test_a_path_of_noise_ends():
 
 
 class Scripted(LeftOutErrors):
-    """Paths of given errors; the objective is the best penalty of ridge regression."""
+    """Paths of given errors (`design`), whose lengths are kept (`rng`).
+
+    The objective is the best penalty of ridge regression.
+    """
 
     def default_alphas(self):
         return 10.0 ** -np.arange(27)
@@ -152,6 +155,7 @@ class Scripted(LeftOutErrors):
             errors.append(self.design[place])
             if penalties._is_over(np.array(errors), least_count):
                 break
+        self.rng.append(len(errors))
         return AlphaPath(alphas, np.array(errors))
 
 
@@ -160,24 +164,25 @@ VALLEY = [0.3, 0.2] + [0.4] * 14
 
 
 @pytest.mark.parametrize(
-    "errors, ridge, best, end",
+    "errors, ridge, best, lengths",
     [
-        (HILL + VALLEY, 1e-11, 0.2, 5),  # goes on at 30 times the best of ridge
-        (HILL + [1.1] * 3 + VALLEY, 1e-24, 0.2, 4),  # the last start: the 15th of 19
-        (HILL + VALLEY, 1e-3, 1.0, 10),  # ridge has a stronger one
-        (HILL[:10] + [1.2] + [1.1] * 16, 1e-11, 1.0, 10),  # no better there
-        ([1.0] * 8 + [1.02, 0.9] + [0.8] * 17, 1e-3, 0.8, 19),  # no two in turn
-        ([1.0] * 2 + [1.02] * 7 + [0.8] * 18, 1e-3, 0.8, 19),  # fewer than ten
-        ([1.0, 0.7, 0.5, 0.6, 0.6] + [0.1] * 22, 1e-9, 0.5, 5),  # has fallen
-        ([1.0] * 27, 1e-9, 1.0, 27),
+        (HILL + VALLEY, 1e-11, 0.2, [10, 5]),  # goes on at 30 times the best of ridge
+        (HILL + [1.1] * 3 + VALLEY, 1e-24, 0.2, [10, 4]),  # at most the 15th of 19
+        (HILL + VALLEY, 1e-3, 1.0, [10]),  # ridge has a stronger one
+        (HILL[:10] + [1.2] + [1.1] * 16, 1e-11, 1.0, [10, 17]),  # no better there
+        ([1.0] * 8 + [1.02, 0.9] + [0.8] * 17, 1e-3, 0.8, [19]),  # no two in turn
+        ([1.0] * 2 + [1.02] * 7 + [0.8] * 18, 1e-3, 0.8, [19]),  # fewer than ten
+        ([1.0, 0.7, 0.5, 0.6, 0.6] + [0.1] * 22, 1e-9, 0.5, [5]),  # has fallen
+        ([1.0] * 27, 1e-9, 1.0, [27]),
     ],
 )
 def test_a_path_that_ends_on_a_plateau_goes_on_near_the_best_of_ridge(
-    errors, ridge, best, end
+    errors, ridge, best, lengths
 ):
-    path = Scripted(ridge, errors, None).path()
+    tried = []
+    path = Scripted(ridge, errors, tried).path()
     assert path.errors.min() == best
-    assert len(path.errors) == end
+    assert tried == lengths
 
 
 def test_a_path_goes_on_while_weaker_penalties_are_no_worse():

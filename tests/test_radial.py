@@ -1,4 +1,5 @@
 import warnings
+from unittest import mock
 
 import cvxpy as cp
 import numpy as np
@@ -119,6 +120,16 @@ def test_square_loss_has_a_closed_form(intercept):
     normal = X.T @ X / n + alpha * np.eye(X.shape[1])
     W = np.linalg.solve(normal, X.T @ (Y - y_mean).T.ravel() / n)
     np.testing.assert_allclose(s.coef.T.ravel(), W, rtol=1e-6, atol=1e-8)
+
+
+def test_steps_take_few_products_whatever_the_output_matrix(rng, monkeypatch):
+    Z = rng.normal(size=(80, 12)) * np.logspace(0, -2, 12)
+    Y = rng.normal(size=(80, 3))
+    product = mock.Mock(side_effect=ArrayDesign.mv)
+    monkeypatch.setattr(ArrayDesign, "mv", lambda *args: product(*args))
+    factor = np.diag([1.0, 10.0, 0.1])
+    solve_radial(Z, Y, HuberLoss(100.0), factor, 1e-2, tol=1e-8)
+    assert product.call_count <= 4  # 254 without the factor in the preconditioner
 
 
 @EACH_LOSS

@@ -1,6 +1,7 @@
 """SketchedSGDRegressor: fits, early stopping, and streams."""
 
 import pickle
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -299,7 +300,11 @@ def test_the_fit_before_a_stream_counts_as_one_pass_in_its_average():
         state = StreamState.after(point, count, 1.0)
         start = average_start(count)
         assert_allclose(state.totals.sum(axis=0) / (count - start), point)
-    assert StreamState.after(point, 0, 1.0).totals.size == 0
+    start = StreamState.after(point, 0, 1.0)
+    assert start.totals.size == start.n_steps == 0
+    for wrong in (np.zeros((2, 3, 2)), np.full((2, 2, 3), np.nan)):
+        with pytest.raises(ValueError, match="`totals` must be finite, of one of"):
+            replace(start, totals=wrong)
 
 
 # early stopping ---------------------------------------------------------------------

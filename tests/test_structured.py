@@ -696,10 +696,16 @@ def test_reduced_rank_is_that_of_the_predictions(data, output_sketch, tmp_path):
     scores = reference.gaussian(X_new, X, 1.5) @ A @ V @ V.T @ C.T
     expected = scores - np.square(C).sum(axis=1) / 2
     assert_allclose(model.decision_function(X_new), expected, atol=1e-7)
+    assert_allclose(model.decision_function(X_new, C), expected, atol=1e-7)
     assert (model.output_rank_, model.coef_.shape[1]) == (2, 2)
     model.save(tmp_path / "model.npz")
     loaded = nbsketch.load(tmp_path / "model.npz")
     assert_array_equal(loaded.predict(X_new), model.predict(X_new))
+
+
+def test_tags_ask_for_outputs_of_several_columns():
+    tags = InputOutputKernelRegressor().__sklearn_tags__().target_tags
+    assert tags.required and tags.multi_output and not tags.single_output
 
 
 def test_all_directions_are_no_reduction(data):

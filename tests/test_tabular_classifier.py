@@ -188,6 +188,20 @@ def test_the_left_out_log_loss_counts_the_parameters_of_the_calibration(
     assert_allclose(counted - plain, 3 / 60)
 
 
+def test_errors_left_out_are_means_of_weighted_rows(rng):
+    model = TabularKernelClassifier(partners=None, random_state=0).fit(*logits(60, 0))
+    scores, weights = rng.uniform(size=(2, 60))
+    index = rng.integers(0, 2, 60)
+    model._calibrate(scores[:, None], index, weights, [])
+    chances = model.calibration_.probabilities(np.column_stack([1 - scores, scores]))
+    logs = -np.log(chances[np.arange(60), index])
+    correction = 3 * np.square(weights).sum() / weights.sum() ** 2
+    expected = np.average(logs, weights=weights) + correction
+    assert_allclose(model.loo_log_loss_, expected)
+    wrong = chances.argmax(axis=1) != index
+    assert_allclose(model.loo_error_, np.average(wrong, weights=weights))
+
+
 def test_classes_of_few_rows_are_a_warning():
     X, y = logits(40, 0)
     names = np.where(y == 1, "common", "frequent")

@@ -1,6 +1,7 @@
 """Losses of regression on tables."""
 
 import io
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -22,7 +23,13 @@ from nbsketch.losses import (
     PoissonLoss,
     SquareLoss,
 )
-from nbsketch.tabular.working import WorkingLoss, _leveled, is_robust, working_loss
+from nbsketch.tabular.working import (
+    WorkingLoss,
+    _leveled,
+    is_robust,
+    start,
+    working_loss,
+)
 
 ALL = (
     "huber",
@@ -227,6 +234,14 @@ def test_working_responses_of_counts_are_those_of_newton():
     response, h = counts().at(np.log([[2.0], [1.0], [1e-9]]))
     assert_allclose(response[:, 0], [np.log(2.0) - 1, 2.0, np.log(1e-9) + 8e9 - 1])
     assert_allclose(h, [0.5, 2 * 0.5, 0.5 * 1e-6])  # at least 1e-6 of the largest
+
+
+@pytest.mark.parametrize("loss, share", [(PoissonLoss(), 0.5), (GammaLoss(), 0.0)])
+def test_length_scales_of_means_are_those_of_logarithms(loss, share):
+    y = np.array([[1.0], [3.0], [8.0]])
+    rows = SimpleNamespace(Y=loss.link(y), weights=np.array([0.5, 2.0, 0.5]))
+    mean = np.average(y, weights=rows.weights[:, None])
+    assert_allclose(start(rows, loss), np.log(y + share * mean))
 
 
 def test_first_scores_of_means_have_the_mean_of_the_targets():

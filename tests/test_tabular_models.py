@@ -206,6 +206,13 @@ def test_effort_says_what_takes_its_place(model):
     assert clone(model(partners=None, max_seconds=3)).max_seconds == 3
 
 
+def test_the_expected_error_is_that_of_weighted_rows(leaves, rng):
+    residual, weights = rng.normal(size=(40, 2)), rng.uniform(size=40)
+    found = leaves._expected_error(residual, residual, residual, weights, 1.0)
+    expected = np.average(np.square(residual), axis=0, weights=weights)
+    assert_allclose(np.square(found), expected)
+
+
 def test_predictions_are_the_stack_of_base_and_leaves(leaves, new):
     machine = leaves.machine_
     assert isinstance(machine.members[0], LandmarkFunction)
@@ -217,6 +224,10 @@ def test_predictions_are_the_stack_of_base_and_leaves(leaves, new):
         out += weight * member.predict(points)
     out = machine.center + machine.spread * out
     assert_allclose(leaves.predict(new[0][:50]), out[:, 0], rtol=1e-10)
+    base, *others = machine.members
+    trees = [member.tree for member in others]
+    stored = sum(tree.coef.size + tree.partition.order.size for tree in trees)
+    assert machine.n_numbers() == machine.rows.size + base.landmarks.size + stored
 
 
 def test_a_callback_is_told_and_can_stop(monkeypatch):

@@ -1,6 +1,7 @@
 """The tuner against finite differences, refits, and designs whose answer is known."""
 
 from dataclasses import replace
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from nbsketch._jit.tuning import FAMILIES
 from nbsketch.datasets import make_friedman_outliers
 from nbsketch.kernels import LEARNABLE
 from nbsketch.rows.transform import fit_scaler
+from nbsketch.tuning import criterion as criteria
 from nbsketch.tuning import rows as tuning_rows
 from nbsketch.tuning import search, tune
 from nbsketch.tuning.blocks import BlockCriterion
@@ -125,7 +127,7 @@ def test_sensitivity_is_the_size_of_the_gradient(family):
         assert_allclose(actual[k], desired, rtol=1e-5)
 
 
-def test_an_indefinite_matrix_is_raised_until_it_has_a_root(rng):
+def test_an_indefinite_matrix_is_raised_until_it_has_a_root(rng, monkeypatch):
     vectors = np.linalg.qr(rng.normal(size=(4, 4)))[0]
     matrix = (vectors * [1.0, 0.5, 1e-3, -1e-7]) @ vectors.T
     root = _inverse_root(matrix)
@@ -133,6 +135,8 @@ def test_an_indefinite_matrix_is_raised_until_it_has_a_root(rng):
     added = raised[0, 0]
     assert_allclose(raised, added * np.eye(4), atol=1e-10)
     assert 1e-7 < added < 30 * 1e-7
+    fails = mock.Mock(side_effect=np.linalg.LinAlgError)
+    monkeypatch.setattr(criteria, "factor", fails)
     with pytest.raises(np.linalg.LinAlgError):
         _inverse_root(np.full((2, 2), np.nan))
 

@@ -65,7 +65,7 @@ class Leaves(Member):
 
     def n_numbers(self) -> int:
         """Return the number of coefficients and of row indices in the tree."""
-        return 2 * self.tree.coef.size
+        return self.tree.coef.size + len(self.tree.coef)
 
     def summary(self) -> tuple[str, str]:
         """Return the entry of a summary."""

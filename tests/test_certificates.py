@@ -335,6 +335,7 @@ def long_problem(seed):
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         model.fit(X, y, sample_weight=weights)
+    loss = model.loss_ if loss == "huber" else loss
     return model, X, y, weights, loss, bool(caught)
 
 

@@ -545,8 +545,8 @@ def test_features_that_are_not_kept_are_computed_again(large, monkeypatch):
     X, y = large
     model = regressor(loss="huber", alpha=1e-4, tol=1e-8)
     expected = clone(model).fit(X, y).predict(X)
-    monkeypatch.setattr("nbsketch.rows.partitions.fits", lambda nbytes: False)
-    monkeypatch.setattr("nbsketch.rows.design.fits", lambda nbytes: False)
+    monkeypatch.setattr("nbsketch.rows.partitions.fits_workers", lambda nbytes: False)
+    monkeypatch.setattr("nbsketch.rows.design.fits_workers", lambda nbytes: False)
     found = model.fit(*dask_data(X, y, rows=400)).predict(X)
     np.testing.assert_allclose(found, expected, atol=1e-4)
 
@@ -562,7 +562,7 @@ def test_passes_over_landmarks_stay_with_the_rows(
     X = X + np.array([0.0, 1e6, 0.0])  # of which single precision leaves no digits
     monkeypatch.setattr("nbsketch.fitting.plan._LARGE_SIZE", 10)
     monkeypatch.setattr("nbsketch.fitting.plan._LARGE_SEARCH", 10)
-    monkeypatch.setattr("nbsketch.rows.design.fits", lambda nbytes: kept)
+    monkeypatch.setattr("nbsketch.rows.design.fits_workers", lambda nbytes: kept)
     model = regressor(sketch=sketch, alpha=alpha, tol=1e-6)
     weights = np.random.default_rng(0).uniform(size=len(X))
     expected, found = in_both(model, X, y, sample_weight=weights)
@@ -572,7 +572,7 @@ def test_passes_over_landmarks_stay_with_the_rows(
 
 @pytest.mark.parametrize("kept", [True, False])
 def test_products_with_columns_are_those_of_one_machine(rng, monkeypatch, kept):
-    monkeypatch.setattr("nbsketch.rows.design.fits", lambda nbytes: kept)
+    monkeypatch.setattr("nbsketch.rows.design.fits_workers", lambda nbytes: kept)
     X = rng.normal(size=(90, 2))
     kernel = GaussianKernel(1.0)
     sketch = SubsamplingSketch(6).draw(90, 0)

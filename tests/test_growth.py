@@ -16,6 +16,7 @@ from nbsketch import (
 )
 from nbsketch._sketch_map import SketchMap
 from nbsketch.fitting import growth
+from nbsketch.losses import HuberLoss
 from nbsketch.model_selection import cross_validate
 
 GROWING = ["p-sparsified", "subsampling", "gaussian", "accumulation", "srht"]
@@ -122,7 +123,7 @@ def test_a_given_alpha_is_kept():
 @pytest.mark.parametrize(
     "model",
     [
-        regressor(loss="huber", size=AutoSize(start=5, max_size=40)),
+        regressor(loss=HuberLoss(1.0), size=AutoSize(start=5, max_size=40)),
         regressor(size=AutoSize(start=5, max_size=40), solver="adam"),
         SpectralFilterRegressor(
             filter="landweber", bandwidth=1.0, size="auto", random_state=0

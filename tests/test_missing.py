@@ -158,7 +158,7 @@ def test_masked_rows_of_dask_are_located(model):
 def test_masked_weights_groups_and_scored_targets_are_located(model):
     X, y = data(model)
     holes = np.ma.masked_array(np.ones(N), HOLES)
-    with pytest.raises(ValueError, match=r"Input sample_weight .*, rows 3, 7; a row"):
+    with pytest.raises(ValueError, match=r"Input sample_weight .*, rows 3, 7; use"):
         clone(model).fit(X, y, sample_weight=holes)
     with pytest.raises(ValueError, match=r"Input groups .*, rows 3, 7$"):
         clone(model).set_params(cv=2).fit(X, y, groups=holes)

@@ -756,7 +756,7 @@ def test_an_offset_of_the_outputs_is_told(kernel, rng):
     """The model has no constant: at an offset of 1000 R2 is .58 for .99."""
     X = rng.normal(size=(60, 2))
     model = InputOutputKernelRegressor(output_kernel=kernel, bandwidth=1.0)
-    with pytest.warns(UserWarning, match=r"shrunk to 0, .* pass Y - Y.mean\(axis=0\)"):
+    with pytest.warns(UserWarning, match=r"shrunk to 0: .* pass Y - Y.mean\(axis=0\)"):
         model.fit(X, X + 1e3)
     model.set_params(output_kernel="gaussian").fit(X, X + 1e3)
     model.set_params(output_kernel=kernel).fit(X, X + 30.0)

@@ -1,4 +1,4 @@
-"""Detect columns lost to rounding in a kernel matrix, next to larger values."""
+"""Detect columns lost to rounding in a kernel matrix, next to larger columns."""
 
 import warnings
 from typing import Any
@@ -43,8 +43,8 @@ def warn_of_lost_columns(model: Any, rows: Any) -> None:
     if lost.size:
         columns = listed("column", lost, getattr(model, "feature_names_in_", None))
         warnings.warn(
-            f"the kernel hardly depends on {columns} of `X`: next to a larger scale "
-            "or offset they, or their curvature, are near rounding and dropped. "
+            f"the kernel hardly depends on {columns} of `X`: next to columns "
+            "of a larger scale they are near rounding and dropped. "
             'Standardize the columns, with preprocessing="standard" or StandardScaler',
             stacklevel=2,
         )
@@ -53,8 +53,7 @@ def warn_of_lost_columns(model: Any, rows: Any) -> None:
 def lost_columns(kernel: Kernel, rows: Any) -> NDArray:
     """Return the columns that no eigenvector of a kernel matrix represents.
 
-    They deviate less than others and are not functions of its leading eigenvectors. For
-    a polynomial kernel this is asked of their squares as well.
+    They deviate less than others and are not functions of its leading eigenvectors.
 
     Examples
     --------
@@ -76,13 +75,5 @@ def lost_columns(kernel: Kernel, rows: Any) -> NDArray:
     values, vectors = eigh(kernel(X))
     kept = vectors[:, values > _CUT * values[-1]]
     basis = np.linalg.qr(np.column_stack([np.ones(len(X)), kept]))[0]
-    lost = _outside(X, basis)
-    if getattr(kernel, "degree", 1) > 1:  # a large offset leaves linear functions only
-        lost |= _outside(np.square(X - X.mean(axis=0)), basis)
-    return np.flatnonzero(small & lost)
-
-
-def _outside(functions: NDArray, basis: NDArray) -> NDArray:
-    """Return whether functions, in columns, are no combinations of a basis."""
-    rest = functions - basis @ (basis.T @ functions)
-    return rest.var(axis=0) > _SHARE * functions.var(axis=0)
+    outside = X - basis @ (basis.T @ X)
+    return np.flatnonzero(small & (outside.var(axis=0) > _SHARE * variances))

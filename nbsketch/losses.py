@@ -119,9 +119,9 @@ class Loss(Checked):
 
     def set_params(self, **params: Any) -> Self:
         """Set parameters of this object, like scikit-learn estimators."""
-        params = self.get_params()
+        names = self.get_params()
         for name in params:
-            check_choice("a parameter of a loss", name, params)
+            check_choice("a parameter of a loss", name, names)
         for name, value in params.items():
             object.__setattr__(self, name, value)
         self.__post_init__()

@@ -9,6 +9,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from nbsketch import (
     GaussianKernel,
+    HuberLoss,
     InputOutputKernelRegressor,
     LandmarkSketch,
     QuantileOutput,
@@ -285,9 +286,11 @@ def long_loss(loss, y, fitted):
     r = fitted - y
     if loss == "square":
         return r * r / 2, r, np.ones_like(r)
-    if loss == "huber":
-        near = np.abs(r) <= 1
-        return np.where(near, r * r / 2, np.abs(r) - 0.5), np.clip(r, -1, 1), 1.0 * near
+    if isinstance(loss, HuberLoss):
+        k = loss.kappa
+        near = np.abs(r) <= k
+        values = np.where(near, r * r / 2, k * (np.abs(r) - k / 2))
+        return values, np.clip(r, -k, k), 1.0 * near
     chance = 1 / (1 + np.exp(np.clip(y * fitted, -9999, 9999)))
     return np.logaddexp(0, -y * fitted), -y * chance, chance * (1 - chance)
 

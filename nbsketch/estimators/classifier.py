@@ -194,9 +194,9 @@ class SketchedKernelClassifier(OneVsRest, IterativeModel):
     tol : float, default=1e-6
         Relative tolerance: stop when the objective is certified to be within this share
         of the minimum. 1e-4 is enough for prediction. The tolerance is raised to at
-        least 1e-4 if all of more than 2000 samples are used, and to at least 1e-3 for
-        large sketches with a given `alpha` and a smooth loss; `summary` then reports
-        it.
+        least 1e-4 (hinge loss: 1e-2) if all of more than 2000 samples are used, and to
+        at least 1e-3 for large sketches with a given `alpha` and a smooth loss;
+        `summary` then reports it.
     max_iter : int, default=1000
         Maximum number of iterations of the solver.
     max_seconds : float or None, default=None

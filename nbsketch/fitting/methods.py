@@ -63,8 +63,8 @@ _STRONGER = 4.0
 _TRIALS = 8
 # Least squares by passes: relative gap with a test error within 0.1 % of its limit.
 # Dual: gap at which test losses no longer change, above the number of rows that have
-# features (kinks: test losses of 0.999 to 1.003 in 0.28 to 0.95 of the time of
-# 1e-4, three functions, 2500 to 5000 rows). `tol` is raised to these, and `summary` reports it.
+# features (kinks: test losses of 0.999 to 1.003 in 0.28 to 0.95 of the time of 1e-4,
+# three functions, 2500 to 5000 rows). `tol` is raised to these; `summary` reports it.
 _PASSES_TOL = {"square": 1e-3, "smooth": 1e-3, "kinked": 5e-2}
 _DUAL_TOL = {"smooth": 1e-4, "kinked": 1e-2, "joint": 1e-4}
 # Dual: up to this many rows, using the features of all rows is affordable if the dual

@@ -29,7 +29,7 @@ from nbsketch.losses import (
 )
 from nbsketch.outputs import IdentityOutput, as_output
 from nbsketch.rows.outliers import NORMAL, medians
-from nbsketch.solvers._linear.conjugate_gradients import RotatedOutputs, centered
+from nbsketch.solvers._linear.conjugate_gradients import RotatedOutputs
 from nbsketch.solvers._newton.start import class_starts
 from nbsketch.solvers.conjugate import relative_gap
 from nbsketch.solvers.design import Design
@@ -288,27 +288,26 @@ class LeastSquaresObjective(RadialObjective):
         return least_squares_size(len(self.targets))
 
     @property
-    def _is_coupled(self) -> bool:
-        """Whether outputs depend on each other, or there is a single one."""
-        d = len(self.factor.T)
-        M = self.factor.T @ self.factor
-        return d == 1 or not np.array_equal(M, np.eye(d))
+    def _has_units(self) -> bool:
+        """Whether several outputs are independent, each in units of its own."""
+        d = self.factor.shape[1]
+        return d > 1 and np.array_equal(self.factor.T @ self.factor, np.eye(d))
 
     def relative(self) -> Self:
         """Return the objective for independent outputs in units of their own.
 
         They share a penalty, whose choice does not depend on the user's units.
         """
-        if self._is_coupled:
+        if not self._has_units:
             return self
-        n = len(self.targets)
-        weights = np.ones(n) if self.weights is None else self.weights
-        means, Y = centered(self.targets, weights, self.fit_intercept)
-        units = units_of(weights @ np.square(Y) / n, means)
-        return replace(self, targets=self.targets / units)
+        Y = self.targets
+        means = np.average(Y, axis=0, weights=self.weights) * self.fit_intercept
+        squares = np.average(np.square(Y - means), axis=0, weights=self.weights)
+        return replace(self, targets=Y / units_of(squares, means))
 
-    def _in_units(self, spectrum: Any) -> Any:
-        return spectrum if self._is_coupled else spectrum.in_units()
+    def _relative(self, spectrum: Any) -> Any:
+        """Return the spectrum of the targets of `relative`."""
+        return spectrum.in_units() if self._has_units else spectrum
 
     def fit(
         self,
@@ -328,7 +327,7 @@ class LeastSquaresObjective(RadialObjective):
         if alpha is not None:
             return self._solution(spectrum, filter, float(alpha), design)
         alphas = spectrum.alphas(filter)
-        relative = self._in_units(spectrum)
+        relative = self._relative(spectrum)
         if validation is None:
             left_out = LeftOutErrors(self, design, rng)
             errors = self._errors(relative, filter, left_out, alphas)
@@ -349,7 +348,7 @@ class LeastSquaresObjective(RadialObjective):
     ) -> AlphaPath:
         """Return held-out errors for one penalty or a path (None)."""
         spectrum, filter = self._decompose(design)
-        spectrum = self._in_units(spectrum)
+        spectrum = self._relative(spectrum)
         left_out = LeftOutErrors(self, design, rng)
         alpha = self._given(filter, alpha)
         alphas = spectrum.alphas(filter) if alpha is None else np.array([alpha])

@@ -546,8 +546,8 @@ def warn_of_offset(kernel: Kernel, Y: Any) -> None:
     """Warn of a mean of outputs that a regression without a constant shrinks."""
     if not isinstance(kernel, LinearKernel | PolynomialKernel) or sp.issparse(Y):
         return
-    mean, spread = Y.mean(axis=0), np.linalg.norm(Y.std(axis=0))
-    if np.linalg.norm(mean) > _LARGEST_MEAN * spread > 0:
+    spread = np.linalg.norm(Y.std(axis=0))
+    if np.linalg.norm(Y.mean(axis=0)) > _LARGEST_MEAN * spread > 0:
         warnings.warn(
             "`Y` has a mean that is large beside its spread, and is shrunk to 0: the "
             f"model has no constant. With {kernel} as `output_kernel` pass "

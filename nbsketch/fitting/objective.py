@@ -470,8 +470,8 @@ class LeftOutErrors(NamedTuple):
 
         The path of penalties (`alpha` None) ends when weaker penalties are worse, after
         at least ten penalties unless the error has decreased by 2 %, because the
-        strongest all fit constants. For a robust loss, outliers under every penalty are
-        excluded. A single row cannot be held out; all errors are then zero. After a
+        strongest all fit constants. For a robust loss, outliers under every penalty count
+        by the differences of their losses. A single row cannot be held out; all errors are then zero. After a
         callback has stopped the fit, the path uses 2000 rows. With a guess of the best
         penalty, the path starts at 30 times the guess, unless the first penalty is then
         the best. A path that explains hardly anything continues at the guess if ridge
@@ -692,21 +692,22 @@ class _Part:
 
 
 def mean_losses(validation: Any, losses: NDArray, least: NDArray) -> NDArray:
-    """Return means of losses (k, n) over the counted rows."""
-    rows = counted_rows(validation, least)
-    return np.average(losses[:, rows], axis=1, weights=validation.take(rows).weights)
+    """Return means of losses (k, n), comparable between the k predictions."""
+    comparable = comparable_losses(validation, losses, least)
+    return np.average(comparable, axis=1, weights=validation.weights)
 
 
-def counted_rows(validation: Any, least: NDArray) -> NDArray:
-    """Return the rows that are not outliers: the smallest residual is not large.
+def comparable_losses(validation: Any, losses: NDArray, least: NDArray) -> NDArray:
+    """Return losses (k, n); of outliers, the part beyond the least of the k losses.
 
-    All rows count for losses that are not robust.
+    Outliers are rows whose smallest residual is large, if the loss is robust. Their
+    losses differ between predictions as those of other rows, and tails of the signal
+    are among them, but their size would hide the differences.
     """
-    rows = np.arange(len(least))
     if not validation.is_robust:
-        return rows
-    options = validation.targets, OUT, None, validation.weights
-    return np.flatnonzero(inliers(least, *options))
+        return losses
+    usual = inliers(least, validation.targets, OUT, None, validation.weights)
+    return losses - np.where(usual, 0.0, losses.min(axis=0))
 
 
 def without_tails(objective: Any) -> NDArray:

@@ -365,13 +365,21 @@ def _is_population(
     share = beyond.mean()
     values, counts = np.unique(targets[~beyond], return_counts=True)
     ends = np.isin(values, [targets.min(), targets.max()])
-    learned = residuals - plain
-    learned -= np.median(learned[~beyond])
     return bool(
         share > _MOST_BEYOND
         or counts[ends].max(initial=0) > _MOST_EQUAL * len(targets)
-        or _skill(residuals[beyond], learned[beyond]) > _LEARNED + share
+        or is_learned(beyond, residuals, plain)
     )
+
+
+def is_learned(beyond: NDArray, residuals: NDArray, plain: NDArray) -> bool:
+    """Return whether a fit to all rows has learned the rows beyond a limit.
+
+    `residuals` are of a robust fit, `plain` of the fit to all rows, both left out.
+    """
+    learned = residuals - plain
+    learned -= np.median(learned[~beyond], axis=0)
+    return _skill(residuals[beyond], learned[beyond]) > _LEARNED + beyond.mean()
 
 
 def _skill(residuals: NDArray, learned: NDArray) -> float:

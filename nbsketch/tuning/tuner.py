@@ -14,7 +14,7 @@ from nbsketch._machine.blas import one_thread
 from nbsketch._report.validation import check_choice, check_integer, random_generator
 from nbsketch.kernels import LEARNABLE, Kernel, StationaryKernel
 from nbsketch.rows.copies import merged_weights
-from nbsketch.rows.outliers import NORMAL, inliers
+from nbsketch.rows.outliers import NORMAL, inliers, is_learned
 from nbsketch.rows.partitions import PartitionedRows
 from nbsketch.rows.splits import as_folds, block_labels, merges_copies
 from nbsketch.rows.transform import MANY, PREPROCESSINGS, InputScaler, fit_scaler
@@ -387,8 +387,10 @@ def trim(
     Fit with equal length scales and trim the rows with residuals above 4 standard
     deviations, at most 5 %; run a short search on the others and trim all rows again
     with a limit of 5; twice. The threshold is three standard deviations of the
-    residuals, in units of the standard deviation of the targets of the inliers. Rows
-    that no fold leaves out have training residuals, which are not used for deviations.
+    residuals, in units of the standard deviation of the targets of the inliers. If a
+    short search on all rows predicts the trimmed ones, they are tails of the signal:
+    all rows are inliers, without a threshold. Rows that no fold leaves out have
+    training residuals, which are not used for deviations.
     """
     candidates = rows
     point = isotropic_start(rows, family, rng)
@@ -404,8 +406,27 @@ def trim(
         rows = rows.keep(candidates.kept[usual], cut)
         if limit == OUT:
             point = isotropic_start(rows, family, rng)
+    if _are_learned(~usual, residuals, candidates, point, family, budget):
+        return candidates.kept, np.inf
     spread = np.sqrt(rows.Y[rows.kept].var(axis=0).mean())
     return rows.kept, cut / spread if min(cut, spread) > 0 else np.inf
+
+
+def _are_learned(
+    trimmed: NDArray,
+    residuals: NDArray,
+    candidates: Rows,
+    point: NDArray,
+    family: int,
+    budget: Budget,
+) -> bool:
+    """Return whether a short search on all rows predicts the trimmed ones."""
+    if not trimmed.any():
+        return False
+    rng = np.random.default_rng(0)  # the draws of the search remain the same
+    point = Descents(candidates, family, rng, budget).learn_briefly(point)
+    plain, _ = _residuals(candidates, candidates, point, family, rng)
+    return is_learned(trimmed, residuals, plain)
 
 
 def _residuals(

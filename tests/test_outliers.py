@@ -9,6 +9,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 import nbsketch
 from nbsketch import HuberLoss, OutlierWarning, TabularKernelRegressor
+from nbsketch._jit.tuning import FAMILIES
 from nbsketch.fitting.objective import mean_losses, without_tails
 from nbsketch.fitting.objectives import ScalarObjective
 from nbsketch.rows.outliers import (
@@ -28,7 +29,9 @@ from nbsketch.rows.transform import fit_scaler
 from nbsketch.tabular.fit import limits
 from nbsketch.tabular.noise import gross_errors
 from nbsketch.tuning import tune
+from nbsketch.tuning.descent import Budget
 from nbsketch.tuning.rows import prepare
+from nbsketch.tuning.tuner import trim
 
 N = 400
 FEW = 200  # for tables, whose fits take longer
@@ -459,6 +462,38 @@ def test_penalties_of_robust_losses_are_judged_by_rare_targets():
     losses = np.array([objective.losses(fit) for fit in fits])
     errors = mean_losses(objective, losses, np.abs(events))
     assert errors[0] > 1.0 and errors[1] == 0.0
+
+
+def test_outliers_count_by_the_differences_of_their_losses():
+    """Tails of a signal are under-fitted by strong penalties, and not by chance."""
+    y = np.append(np.linspace(-1, 1, 190), np.full(10, 1e3))[:, None]
+    objective = ScalarObjective(y, None, True, HuberLoss(kappa=1.0))
+    fits = np.zeros_like(y), np.where(y > 1, 5.0, 0.0)
+    losses = np.array([objective.losses(fit) for fit in fits])
+    errors = mean_losses(objective, losses, np.min([abs(y - f) for f in fits], axis=0))
+    assert_allclose(errors[0] - errors[1], 10 * 5 / 200)
+    assert_allclose(errors[1], np.square(y[:190]).sum() / 2 / 200)
+
+
+def trimmed(X, y, rng):
+    """Return the mask of the rows that are left out of a search."""
+    every = np.arange(len(X))
+    rows = prepare(X, y[:, None], None, fit_scaler(X, "standard", rng, every), every)
+    kept, _ = trim(rows, FAMILIES["matern-3/2"], rng, Budget(300, np.inf))
+    return ~np.isin(every, kept)
+
+
+def test_a_narrow_peak_is_not_trimmed(rng):
+    X = rng.uniform(-1, 1, size=(800, 2))
+    peak = np.exp(-30 * np.square(X).sum(axis=1))
+    assert not trimmed(X, peak + 0.02 * rng.normal(size=800), rng)[peak > 0.3].any()
+
+
+def test_gross_errors_of_any_share_are_trimmed(rng):
+    X = rng.uniform(-1, 1, size=(800, 2))
+    y = np.sin(3 * X[:, 0]) + 0.1 * rng.normal(size=800)
+    are_wrong = rng.random(800) < 0.08
+    assert_array_equal(trimmed(X, y + 20 * are_wrong, rng), are_wrong)
 
 
 @pytest.mark.thin(every=2)

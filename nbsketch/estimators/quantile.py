@@ -158,7 +158,7 @@ class JointQuantileRegressor(RegressorMixin, IterativeModel):
     >>> model.predict([[0.2], [0.8]]).shape
     (2, 3)
     >>> print(model.predict_interval([[0.8]], coverage=0.8).round(1))
-    [[-1.2  0.8]]
+    [[-1.2  0.7]]
     """
 
     quantiles: Any = field(default=(0.1, 0.3, 0.5, 0.7, 0.9), kw_only=False)

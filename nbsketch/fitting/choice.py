@@ -491,7 +491,9 @@ class DualSample(SplitSample):
         finite = [choice for choice in choices if np.isfinite(choice.error)]
         if not finite:
             return choices
-        means = np.average(self._losses(finite), axis=1, weights=self.validation.weights)
+        means = np.average(
+            self._losses(finite), axis=1, weights=self.validation.weights
+        )
         errors = iter(means.tolist())
         return [
             c._replace(error=next(errors)) if np.isfinite(c.error) else c

@@ -470,12 +470,12 @@ class LeftOutErrors(NamedTuple):
 
         The path of penalties (`alpha` None) ends when weaker penalties are worse, after
         at least ten penalties unless the error has decreased by 2 %, because the
-        strongest all fit constants. For a robust loss, outliers under every penalty count
-        by the differences of their losses. A single row cannot be held out; all errors are then zero. After a
-        callback has stopped the fit, the path uses 2000 rows. With a guess of the best
-        penalty, the path starts at 30 times the guess, unless the first penalty is then
-        the best. A path that explains hardly anything continues at the guess if ridge
-        regression explains more.
+        strongest all fit constants. For a robust loss, outliers under every penalty
+        count by the differences of their losses. A single row cannot be held out; all
+        errors are then zero. After a callback has stopped the fit, the path uses 2000
+        rows. With a guess of the best penalty, the path starts at 30 times the guess,
+        unless the first penalty is then the best. A path that explains hardly anything
+        continues at the guess if ridge regression explains more.
         """
         rows = self._some_rows() if is_stopped() else self
         alphas = rows.default_alphas() if alpha is None else np.array([alpha])

@@ -110,12 +110,17 @@ def inliers(
 ) -> NDArray:
     """Return a mask of the rows within `limit` deviations, at least 95 % of all.
 
-    The deviation is computed from the rows in the mask `counted`. None: all rows.
+    Rows beyond a gap do not count: they are out, whatever their share. The deviation is
+    computed from the rows in the mask `counted`. None: all rows.
     """
     sizes = deviations(residuals, targets, counted, weights)
+    near = ~_beyond_gap(sizes)
+    if near.mean() < 1 - _MOST_BEYOND:
+        near[:] = True
     method: Any = "linear" if weights is None else "inverted_cdf"
-    most = np.quantile(sizes, 1 - MOST, weights=weights, method=method)
-    return sizes <= max(limit, float(most))
+    w = None if weights is None else weights[near]
+    most = np.quantile(sizes[near], 1 - MOST, weights=w, method=method)
+    return near & (sizes <= max(limit, float(most)))
 
 
 def deviations(

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.spatial.distance import cdist
 
 from nbsketch._jit.tuning import FAMILIES
 from nbsketch._machine.blas import one_thread
 from nbsketch._report.validation import check_choice, check_integer, random_generator
 from nbsketch.kernels import LEARNABLE, Kernel, StationaryKernel
 from nbsketch.rows.copies import merged_weights
-from nbsketch.rows.outliers import NORMAL, inliers, is_learned
+from nbsketch.rows.outliers import NORMAL, inliers, is_learned, medians
 from nbsketch.rows.partitions import PartitionedRows
 from nbsketch.rows.splits import as_folds, block_labels, merges_copies
 from nbsketch.rows.transform import MANY, PREPROCESSINGS, InputScaler, fit_scaler
@@ -42,6 +44,13 @@ _IN = 5.0
 _FIT = 2000, 100
 # Factor from a median absolute deviation to three standard deviations.
 _CUT = 3 * NORMAL
+# The targets of the first fit of trimming are clipped at this many deviations.
+_CLIP = 5.0
+# Rows among which trimmed ones need some neighbors,
+_NEIGHBORS = 1000
+_RANK = 5
+# at up to this factor of the distances between these rows.
+_REACH = 1.5
 # The family of "auto". Small models cannot choose it: they favor smooth families, which
 # have larger errors in the final model.
 _BEST = "matern-3/2"
@@ -388,14 +397,15 @@ def trim(
     deviations, at most 5 %; run a short search on the others and trim all rows again
     with a limit of 5; twice. The threshold is three standard deviations of the
     residuals, in units of the standard deviation of the targets of the inliers. If a
-    short search on all rows predicts the trimmed ones, they are tails of the signal:
-    all rows are inliers, without a threshold. Rows that no fold leaves out have
+    short search on all rows predicts the trimmed ones, they are tails of the signal,
+    and inliers, without a threshold. Rows that no fold leaves out have
     training residuals, which are not used for deviations.
     """
     candidates = rows
-    point = isotropic_start(rows, family, rng)
     targets = rows.Y[rows.kept]
     weights = at_rows(rows.weights, rows.kept)
+    rows = replace(rows, Y=_clipped(rows))
+    point = isotropic_start(rows, family, rng)
     for limit in (OUT, _IN, _IN):
         if limit == _IN:
             point = Descents(rows, family, rng, budget).learn_briefly(point)
@@ -403,30 +413,63 @@ def trim(
         usual = inliers(residuals, targets, limit, ~fitted, weights)
         sizes = np.linalg.norm(residuals[usual & ~fitted], axis=1)
         cut = _CUT * float(np.median(sizes)) if sizes.size else 0.0
-        rows = rows.keep(candidates.kept[usual], cut)
+        rows = candidates.keep(candidates.kept[usual], cut)
         if limit == OUT:
             point = isotropic_start(rows, family, rng)
-    if _are_learned(~usual, residuals, candidates, point, family, budget):
-        return candidates.kept, np.inf
+    tails = _tails(~usual, residuals, candidates, point, family, budget)
+    if tails.any():
+        return candidates.kept[usual | tails], np.inf
     spread = np.sqrt(rows.Y[rows.kept].var(axis=0).mean())
     return rows.kept, cut / spread if min(cut, spread) > 0 else np.inf
 
 
-def _are_learned(
+def _clipped(rows: Rows) -> NDArray:
+    """Return the targets without those far from the median, for a first fit."""
+    kept = rows.Y[rows.kept]
+    weights = at_rows(rows.weights, rows.kept)
+    center = medians(kept, weights)
+    most = _CLIP * NORMAL * medians(np.abs(kept - center), weights)
+    most = np.where(most > 0, most, np.inf)
+    return np.clip(rows.Y, center - most, center + most)
+
+
+def _tails(
     trimmed: NDArray,
     residuals: NDArray,
     candidates: Rows,
     point: NDArray,
     family: int,
     budget: Budget,
-) -> bool:
-    """Return whether a short search on all rows predicts the trimmed ones."""
-    if not trimmed.any():
-        return False
+) -> NDArray:
+    """Return the mask of trimmed rows that are tails of the signal.
+
+    A short search on all rows predicts them, and they have neighbors among the others:
+    rows far outside are predictable, but their length scales are not those inside.
+    """
     rng = np.random.default_rng(0)  # the draws of the search remain the same
+    tails = trimmed.copy()
+    if tails.any():
+        tails[trimmed] = _have_neighbors(candidates, trimmed, rng)
+    if not tails.any():
+        return tails
     point = Descents(candidates, family, rng, budget).learn_briefly(point)
     plain, _ = _residuals(candidates, candidates, point, family, rng)
-    return is_learned(trimmed, residuals, plain)
+    return tails & is_learned(tails, residuals, plain)
+
+
+def _have_neighbors(rows: Rows, trimmed: NDArray, rng: np.random.Generator) -> NDArray:
+    """Return whether the trimmed rows are near others, as these are to each other."""
+    others = rows.keep(rows.kept[~trimmed], rows.cut)
+    first, second = np.array_split(rows.transform(others.draw(rng, _NEIGHBORS)), 2)
+    reach = _REACH * np.quantile(_nearest(first, second), 0.99)
+    distances = rows.values(partial(_nearest, first), rows.kept[trimmed])
+    return distances[:, 0] <= reach
+
+
+def _nearest(others: NDArray, rows: NDArray) -> NDArray:
+    """Return the distances (n, 1) of rows to the fifth nearest of the others."""
+    rank = min(_RANK, len(others)) - 1
+    return np.partition(cdist(rows, others), rank, axis=1)[:, [rank]]
 
 
 def _residuals(
@@ -440,14 +483,15 @@ def _residuals(
     drawn = rows.draw(rng, _FIT[0])
     criterion = criterion_of(rows.take(drawn, _FIT[1]), family)
     predict = criterion.predictor(point)
-    residuals = rows.Y[candidates.kept] - rows.values(predict, candidates.kept)
+    residuals = candidates.Y[candidates.kept] - rows.values(predict, candidates.kept)
     # The mean of the targets is not in the predictions.
     residuals -= np.median(residuals, axis=0)
     place = np.searchsorted(candidates.kept, drawn)
     inside = (
         np.zeros(len(drawn), bool) if rows.labels is None else rows.labels[drawn] < 0
     )
-    residuals[place[~inside]] = criterion.residuals(point)[~inside]
+    own = criterion.residuals(point) + (candidates.Y[drawn] - rows.Y[drawn])
+    residuals[place[~inside]] = own[~inside]
     fitted = np.zeros(len(residuals), bool)
     fitted[place[inside]] = True
     return residuals, fitted

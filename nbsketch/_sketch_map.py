@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -15,6 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from nbsketch._expansion import Expansion, project, projection
 from nbsketch._machine.memory import fits, slices
 from nbsketch._report.progress import report_rows
+from nbsketch._report.warning import warn
 from nbsketch.gram import Product, SketchedColumns
 from nbsketch.kernels import Kernel, LinearKernel, PrecomputedKernel
 from nbsketch.rows.design import PartitionedColumns, PartitionedDesign
@@ -174,7 +174,7 @@ def sized_recipe(sketch: Any, size: Any, n: int, prefix: str = "") -> SketchReci
     as_recipe(sketch, n, n, prefix=prefix)  # checks the name
     name = f"{prefix}size"
     text = f"`{name}` exceeds the number of samples, {n}: all are used, got {size}"
-    warnings.warn(text, UserWarning, stacklevel=2)
+    warn(text)
     return IdentitySketch()
 
 

@@ -1,6 +1,5 @@
 """Conformal prediction: intervals and sets with guaranteed coverage."""
 
-import warnings
 from abc import ABC, abstractmethod
 from dataclasses import field
 from typing import Any, ClassVar, Self
@@ -17,6 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 from nbsketch._machine.memory import slices
 from nbsketch._quantiles import between_levels, conformal_quantile, uncrossed
 from nbsketch._report import validation
+from nbsketch._report.warning import warn
 from nbsketch.conformal._distinct import DistinctRows
 from nbsketch.conformal._left_out import (
     Models,
@@ -383,10 +383,9 @@ class ConformalClassifier(ClassifierScore, LogProbabilities, Calibrated):
         fitted, held = super()._split(X, y, groups, distinct)
         lost = np.setdiff1d(y[held], y[fitted])
         if len(lost) and not isinstance(self.estimator, FrozenEstimator):
-            warnings.warn(
+            warn(
                 f"class {lost[0]!s} has calibration samples but no training sample, so "
-                "its probability is 0: pass cv=StratifiedKFold(), or shuffle the data",
-                stacklevel=5,
+                "its probability is 0: pass cv=StratifiedKFold(), or shuffle the data"
             )
         return fitted, held
 

@@ -1,6 +1,5 @@
 """Shared base classes of the estimators: checks, publishing a fit, prediction."""
 
-import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -28,6 +27,7 @@ from nbsketch._expansion import expansion_of
 from nbsketch._onnx import write_onnx
 from nbsketch._report import validation
 from nbsketch._report.progress import watching
+from nbsketch._report.warning import warn
 from nbsketch.estimators._summary import entries_of
 from nbsketch.files import SaveMixin
 from nbsketch.fitting.callbacks import CallbackSupportMixin, watched_fit
@@ -155,11 +155,10 @@ def _explained_deviance(
 
 def _flattened(y: NDArray) -> NDArray:
     """Return the single target column, with scikit-learn's warning."""
-    warnings.warn(
+    warn(
         "A column-vector y was passed when a 1d array was expected: `y` has shape "
         f"{y.shape} and is flattened; pass y.ravel() to avoid this warning",
         DataConversionWarning,
-        stacklevel=4,
     )
     return y[:, 0]
 

@@ -14,7 +14,6 @@ decreases most, until no line decreases. All quantile levels share D, as constra
 an interior-point method.
 """
 
-import warnings
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -27,6 +26,7 @@ from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import _check_monotonic_cst
 
+from nbsketch._report.warning import warn
 from nbsketch.estimators import posterior
 from nbsketch.fitting.objective import Objective, Problem
 from nbsketch.fitting.objectives import JointQuantileObjective
@@ -173,7 +173,7 @@ def _project(model: Any, problem: Problem, lines: list[Lines]) -> None:
 
 def _warn(text: str) -> None:
     text += ": pass a larger `alpha`"
-    warnings.warn(text, ConvergenceWarning, stacklevel=7)
+    warn(text, ConvergenceWarning)
 
 
 class _Squares:

@@ -1,6 +1,5 @@
 """Sketched kernel classification, binary and one-vs-rest."""
 
-import warnings
 from dataclasses import replace
 from typing import Any, Self
 
@@ -10,6 +9,7 @@ from scipy.special import log_expit, log_softmax
 from sklearn.utils.multiclass import check_classification_targets
 
 from nbsketch._report.validation import declares_parameters, explaining
+from nbsketch._report.warning import warn
 from nbsketch.estimators._base import ClassifierScore, IterativeModel
 from nbsketch.fitting.objective import FeatureSolution, Problem
 from nbsketch.fitting.objectives import ScalarObjective
@@ -265,11 +265,10 @@ class SketchedKernelClassifier(OneVsRest, IterativeModel):
         count = len(self.classes_)
         is_small = self.size_ < count and not data.sketch_map.is_columns
         if self.size is None and self.sketch is None and is_small:
-            warnings.warn(
+            warn(
                 f"the default sketch has {self.size_} landmarks for {count} classes, "
                 "so some classes have none and may never be predicted: pass size="
                 f"{min(count, len(problem.objective.targets))} or more, for a slower "
-                "fit",
-                stacklevel=4,
+                "fit"
             )
         return self

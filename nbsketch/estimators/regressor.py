@@ -1,6 +1,5 @@
 """Sketched kernel regression for one or several targets."""
 
-import warnings
 from dataclasses import replace
 from functools import partial
 from typing import Any, Literal, Self, overload
@@ -11,6 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from nbsketch._machine.memory import fits
 from nbsketch._report.validation import check_length, declares_parameters
+from nbsketch._report.warning import warn
 from nbsketch.estimators import _base, posterior
 from nbsketch.estimators._monotonic import check_monotonic, constrain, planned
 from nbsketch.fitting.objective import FeatureSolution, Problem
@@ -271,7 +271,7 @@ class SketchedKernelRegressor(
             self.suspects_ = np.sort(suspects if kept is None else kept[suspects])
             reason = "the square loss excludes none"
             told = outlier_warning(len(suspects), len(drawn), reason)
-            warnings.warn(told, stacklevel=4)
+            warn(told)
 
     def _left_out(self, rows: Any, Y: NDArray, n: int) -> NDArray:
         """Return the leave-one-out residuals of a model on all samples."""

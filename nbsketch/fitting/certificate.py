@@ -1,6 +1,5 @@
 """Certificates of fitted models, for predictions with all rounding errors."""
 
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
@@ -12,6 +11,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from nbsketch._expansion import cut_of
 from nbsketch._report.progress import USABLE_GAP, is_asked, is_stopped
+from nbsketch._report.warning import warn
 from nbsketch.fitting.choice import take_rows
 from nbsketch.fitting.objective import FeatureSolution
 from nbsketch.fitting.sketched import SketchedData
@@ -277,6 +277,6 @@ def warn_of(solution: FeatureSolution) -> None:
         if solution.gap > USABLE_GAP and not is_asked():
             text += ". Raise `max_seconds` or `alpha`, or pass a smaller `size`"
     if text:  # at the line that calls `fit`
-        warnings.warn(text, ConvergenceWarning, stacklevel=4)
+        warn(text, ConvergenceWarning)
     if solution.order is not None and solution.order.is_contradicted:
-        warnings.warn(dependent_rows(solution.order), stacklevel=4)
+        warn(dependent_rows(solution.order))

@@ -1,6 +1,5 @@
 """Detect columns lost to rounding in a kernel matrix, next to larger columns."""
 
-import warnings
 from typing import Any
 
 import numpy as np
@@ -10,6 +9,7 @@ from numpy.typing import NDArray
 from nbsketch._expansion import RANK_TOL
 from nbsketch._machine.blas import eigh
 from nbsketch._report.validation import listed
+from nbsketch._report.warning import warn
 from nbsketch.kernels import (
     Kernel,
     PrecomputedKernel,
@@ -42,11 +42,10 @@ def warn_of_lost_columns(model: Any, rows: Any) -> None:
     lost = lost_columns(model.kernel_, rows)
     if lost.size:
         columns = listed("column", lost, getattr(model, "feature_names_in_", None))
-        warnings.warn(
+        warn(
             f"the kernel hardly depends on {columns} of `X`: next to columns "
             "of a larger scale they are near rounding and dropped. "
-            'Standardize the columns, with preprocessing="standard" or StandardScaler',
-            stacklevel=2,
+            'Standardize the columns, with preprocessing="standard" or StandardScaler'
         )
 
 

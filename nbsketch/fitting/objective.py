@@ -9,7 +9,6 @@ regression, whose penalty is in closed form, on both problems.
 
 from __future__ import annotations
 
-import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -22,6 +21,7 @@ from nbsketch._machine.blas import eigh
 from nbsketch._machine.memory import fits
 from nbsketch._report.progress import is_stopped, report, solver_callback
 from nbsketch._report.validation import check_choice
+from nbsketch._report.warning import warn
 from nbsketch.fitting.plan import Plan, SolveOptions, iterative_size
 from nbsketch.fitting.sketched import TuningTarget
 from nbsketch.rows.inputs import TrainingRows
@@ -443,12 +443,10 @@ class AlphaPath(NamedTuple):
             return
         if lowest > 0:  # else a constant is exact
             first, last = self.alphas[list(ends)]
-            warnings.warn(
+            warn(
                 f"no penalty from {first:.1e} to {last:.1e} predicts held-out rows "
                 "better than a constant: if the targets are not noise, scale `X` "
-                "or pass another `kernel`, `bandwidth` or `alpha`",
-                UserWarning,
-                stacklevel=7,
+                "or pass another `kernel`, `bandwidth` or `alpha`"
             )
 
 

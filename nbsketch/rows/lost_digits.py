@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
 import numpy as np
@@ -10,6 +9,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from nbsketch._report.validation import extremes, listed
+from nbsketch._report.warning import warn
 from nbsketch.kernels import KERNELS, GaussianKernel, StationaryKernel, varying_features
 from nbsketch.rows.partitions import PartitionedRows
 from nbsketch.rows.transform import PREPROCESSINGS
@@ -44,11 +44,10 @@ def warn_of_equal_integers(name: str, X: Any, rows: Any, labels: Any) -> None:
     large = np.flatnonzero(np.maximum(-ends[0], ends[1]) > _EXACT)
     lost = [j for j in large.tolist() if _loses_values(_column(X, j), _column(rows, j))]
     if lost:
-        warnings.warn(
+        warn(
             f"`{name}` has different integers above 2**53 in "
             f"{listed('column', np.array(lost), labels)} that are equal in double "
-            "precision: subtract an offset first, or drop identifiers",
-            stacklevel=2,
+            "precision: subtract an offset first, or drop identifiers"
         )
 
 
@@ -58,11 +57,10 @@ def warn_of_constants(name: str, rows: Any, labels: Any) -> None:
     least = _ULPS * np.finfo(rows.dtype).eps * np.maximum(-low, high)
     columns = np.flatnonzero((high - low > least) & ~varying_features(rows))
     if len(columns):
-        warnings.warn(
+        warn(
             f"`{name}` varies in {listed('column', columns, labels)} by hardly more "
             "than rounding of its magnitude, and counts as constant there: unless this "
-            "is rounding, subtract an offset first",
-            stacklevel=2,
+            "is rounding, subtract an offset first"
         )
 
 

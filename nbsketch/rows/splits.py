@@ -1,6 +1,5 @@
 """Folds of `cv`: samples left out together, and checks for dependent samples."""
 
-import warnings
 from collections.abc import Iterable, Sequence
 from numbers import Integral
 from typing import Any
@@ -10,6 +9,7 @@ from numpy.typing import NDArray
 from sklearn.model_selection import check_cv
 
 from nbsketch._report.validation import as_labels, check_integer
+from nbsketch._report.warning import warn
 from nbsketch.rows.inputs import TrainingRows
 from nbsketch.solvers.left_out import Fold, Folds, OrderEffect
 
@@ -115,13 +115,12 @@ def warn_of_divided_copies(
     n = len(place)
     count = max(np.isin(place[f.test], place[f.kept(n)]).sum() for f in folds)
     if count:
-        warnings.warn(
+        warn(
             DependentRowsWarning(
                 f"{count} samples of a test set of `cv` are equal, in X and y, to "
                 "training samples, so errors and intervals are too small. Pass an "
                 "integer or None as `cv`, or GroupKFold() with a group of equal samples"
-            ),
-            stacklevel=6,
+            )
         )
 
 
@@ -184,7 +183,7 @@ def folds_of_kept(
     )
     if isinstance(cv, Integral):
         raise ValueError(message.format("block"))
-    warnings.warn(message.format("fold"), stacklevel=6)
+    warn(message.format("fold"))
     return folds
 
 

@@ -10,7 +10,6 @@ prediction.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -35,6 +34,7 @@ from nbsketch._report.validation import (
     check_unmasked,
     fault,
 )
+from nbsketch._report.warning import warn
 from nbsketch._sketch_map import SketchMap, draw, features_recipe, resolve
 from nbsketch.gram import CompiledForm, evaluate
 from nbsketch.kernels import (
@@ -548,11 +548,10 @@ def warn_of_offset(kernel: Kernel, Y: Any) -> None:
         return
     spread = np.linalg.norm(Y.std(axis=0))
     if np.linalg.norm(Y.mean(axis=0)) > _LARGEST_MEAN * spread > 0:
-        warnings.warn(
+        warn(
             "`Y` has a mean that is large beside its spread, and is shrunk to 0: the "
             f"model has no constant. With {kernel} as `output_kernel` pass "
-            "Y - Y.mean(axis=0)",
-            stacklevel=2,
+            "Y - Y.mean(axis=0)"
         )
 
 

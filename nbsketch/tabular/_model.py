@@ -1,6 +1,5 @@
 """Shared base of the tabular estimators: checks, fit, summary and saving."""
 
-import warnings
 from collections.abc import Iterator
 from functools import wraps
 from typing import Any, Self
@@ -22,6 +21,7 @@ from nbsketch._report.validation import (
     not_a_table,
     random_generator,
 )
+from nbsketch._report.warning import warn
 from nbsketch.files import SaveMixin
 from nbsketch.fitting.callbacks import CallbackSupportMixin, watched_fit
 from nbsketch.fitting.sketched import summary_text
@@ -148,7 +148,7 @@ class TabularModel(SaveMixin, CallbackSupportMixin, BaseEstimator):
         self.n_outliers_ = len(self.outliers_)
         if len(rows):
             n = int(np.count_nonzero(place >= 0))
-            warnings.warn(outlier_warning(len(rows), n, suspects.reason), stacklevel=3)
+            warn(outlier_warning(len(rows), n, suspects.reason))
 
     def _encode(
         self, X: Any, y: NDArray, weights: NDArray | None, groups: Any
@@ -208,17 +208,16 @@ class TabularModel(SaveMixin, CallbackSupportMixin, BaseEstimator):
         machine, left_out = fit_machine(data, rng, robust=classes is None, loss=loss)
         left = seconds_left()
         if left_out.order is not None and left_out.order.is_contradicted:
-            warnings.warn(dependent_rows(left_out.order, classes), stacklevel=4)
+            warn(dependent_rows(left_out.order, classes))
         self.machine_ = machine
         self.feature_relevance_ = machine.relevance()
         unused = len(left_out.kept) - len(machine.rows)
         self.n_skipped_ = int(unused > 0)
         if unused:
-            warnings.warn(
+            warn(
                 f"`max_seconds` leaves time for {len(machine.rows)} of "
                 f"{len(left_out.kept)} samples: increase it to use all",
                 ConvergenceWarning,
-                stacklevel=5,
             )
         is_large = n > LARGE and loss == SQUARE
         if self.partners == "auto" or (is_large and self.partners == "large"):

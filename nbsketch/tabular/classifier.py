@@ -1,6 +1,5 @@
 """Classification on tables."""
 
-import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,6 +9,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_array, column_or_1d
 
 from nbsketch._report.validation import as_labels, declares_parameters, explaining
+from nbsketch._report.warning import warn
 from nbsketch.estimators._base import ClassifierScore, LogProbabilities
 from nbsketch.rows.class_weights import weights_of_classes
 from nbsketch.rows.inputs import check_weights, rowwise, table_by_row
@@ -170,12 +170,10 @@ def _warn_of_few(classes: NDArray, counts: NDArray) -> None:
     rare = np.flatnonzero(counts < _FEW_ROWS)
     if len(rare):
         names = ", ".join(f"{classes[k]!s} ({counts[k]})" for k in rare[:_SHOWN])
-        warnings.warn(
+        warn(
             f"{len(rare)} classes of `y` have fewer than {_FEW_ROWS} samples: {names}; "
             "their probabilities and `loo_log_loss_` are unreliable: add samples or "
-            "merge these classes",
-            UserWarning,
-            stacklevel=4,
+            "merge these classes"
         )
 
 

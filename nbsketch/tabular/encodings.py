@@ -1,6 +1,5 @@
 """Fitted encodings of one column: numbers, dates, or the levels of a category."""
 
-import warnings
 from decimal import Decimal, InvalidOperation
 from typing import Annotated, Any
 
@@ -9,6 +8,7 @@ from numpy.typing import NDArray
 
 from nbsketch._report.fields import Scope, array, finite, stored
 from nbsketch._report.validation import check_array_of, check_length
+from nbsketch._report.warning import warn
 from nbsketch.kernels import weighted_median
 from nbsketch.tabular.reading import Values
 
@@ -354,12 +354,11 @@ def _warn_of_numbers(name: str, values: Values, use: str) -> None:
     if 2 * count <= len(numbers) or (use == _CODES and (values.numeric or is_whole)):
         return
     listed = ", ".join(others[:_LISTED]) + (", ..." if len(others) > _LISTED else "")
-    warnings.warn(
+    warn(
         f"column {name!r} of `X` {use.format(len(numbers))}, but {count} of them are "
         "numbers stored as text or categories"
         + (f", and others are {listed}" if others else "")
-        + ". Convert it to numbers first (missing ones to NaN), or drop it",
-        stacklevel=7,
+        + ". Convert it to numbers first (missing ones to NaN), or drop it"
     )
 
 

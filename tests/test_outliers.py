@@ -10,7 +10,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 import nbsketch
 from nbsketch import HuberLoss, OutlierWarning, TabularKernelRegressor
 from nbsketch._jit.tuning import FAMILIES
-from nbsketch.fitting.objective import mean_losses, without_tails
+from nbsketch.fitting.objective import held_out_errors, without_tails
 from nbsketch.fitting.objectives import ScalarObjective
 from nbsketch.rows.outliers import (
     RobustPath,
@@ -458,21 +458,20 @@ def test_penalties_of_robust_losses_are_judged_by_rare_targets():
     objective = ScalarObjective(events, None, True, HuberLoss(kappa=1.0))
     assert objective.is_robust
     assert_array_equal(without_tails(objective), events)
-    fits = np.zeros_like(events), events
-    losses = np.array([objective.losses(fit) for fit in fits])
-    errors = mean_losses(objective, losses, np.abs(events))
+    errors = held_out_errors(objective, [np.zeros_like(events), events])
     assert errors[0] > 1.0 and errors[1] == 0.0
 
 
-def test_outliers_count_by_the_differences_of_their_losses():
-    """Tails of a signal are under-fitted by strong penalties, and not by chance."""
+def test_gross_errors_count_only_if_they_are_learned():
+    """One-sided errors reward a bias; a peak is learned by other penalties."""
     y = np.append(np.linspace(-1, 1, 190), np.full(10, 1e3))[:, None]
     objective = ScalarObjective(y, None, True, HuberLoss(kappa=1.0))
-    fits = np.zeros_like(y), np.where(y > 1, 5.0, 0.0)
-    losses = np.array([objective.losses(fit) for fit in fits])
-    errors = mean_losses(objective, losses, np.min([abs(y - f) for f in fits], axis=0))
-    assert_allclose(errors[0] - errors[1], 10 * 5 / 200)
-    assert_allclose(errors[1], np.square(y[:190]).sum() / 2 / 200)
+    near = np.where(y > 1, 0.0, 0.9 * y)
+    errors = held_out_errors(objective, [near, near + 0.02])
+    assert_allclose(errors[0], np.square(0.1 * y[:190]).sum() / 2 / 190)
+    assert errors[1] > errors[0]
+    errors = held_out_errors(objective, [near, np.where(y > 1, 300.0, near)])
+    assert_allclose(errors[0] - errors[1], 10 * 300 / 200)
 
 
 def trimmed(X, y, rng):

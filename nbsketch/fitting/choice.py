@@ -20,7 +20,8 @@ from nbsketch._machine.memory import fits
 from nbsketch._report.progress import report
 from nbsketch.fitting.objective import (
     FeatureSolution,
-    comparable_losses,
+    counted_rows,
+    held_out_errors,
     vertex,
     without_tails,
 )
@@ -276,16 +277,12 @@ class SplitSample:
         pair = [min(grid, key=_order) for grid in grids]
         if not all(np.isfinite(choice.error) for choice in pair):
             return pair[0].error < pair[1].error
-        ours, theirs = self._losses(pair)
+        fitted = [choice.fitted for choice in pair]
+        rows = counted_rows(self.validation, fitted)
+        validation = self.validation.take(rows)
+        ours, theirs = (validation.losses(values[rows]) for values in fitted)
         gap = max(choice.gap for choice in pair)
-        return is_lower(ours, theirs, self.validation.weights, gap)
-
-    def _losses(self, choices: list[Choice]) -> NDArray:
-        """Return the losses of the validation rows, comparable between choices."""
-        fitted = [choice.fitted for choice in choices]
-        losses = np.array([self.validation.losses(values) for values in fitted])
-        least = np.min([np.abs(self.validation.targets - f) for f in fitted], axis=0)
-        return comparable_losses(self.validation, losses, least)
+        return is_lower(ours, theirs, validation.weights, gap)
 
     def errors(self, kernel: Any, shifts: NDArray) -> list[Choice]:
         """Return the validation error of each lambda; infinite without convergence."""
@@ -487,14 +484,12 @@ class DualSample(SplitSample):
         return self.matrices[0][1]
 
     def scored(self, choices: list[Choice]) -> list[Choice]:
-        """Return the choices with comparable errors."""
+        """Return the choices with errors on the rows without gross errors."""
         finite = [choice for choice in choices if np.isfinite(choice.error)]
         if not finite:
             return choices
-        means = np.average(
-            self._losses(finite), axis=1, weights=self.validation.weights
-        )
-        errors = iter(means.tolist())
+        fits = [choice.fitted for choice in finite]
+        errors = iter(held_out_errors(self.validation, fits).tolist())
         return [
             c._replace(error=next(errors)) if np.isfinite(c.error) else c
             for c in choices

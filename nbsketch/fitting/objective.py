@@ -25,7 +25,13 @@ from nbsketch._report.warning import warn
 from nbsketch.fitting.plan import Plan, SolveOptions, iterative_size
 from nbsketch.fitting.sketched import TuningTarget
 from nbsketch.rows.inputs import TrainingRows
-from nbsketch.rows.outliers import inliers, medians, noise_scale
+from nbsketch.rows.outliers import (
+    deviations,
+    is_learned,
+    medians,
+    noise_scale,
+    within_gap,
+)
 from nbsketch.solvers import ridge, stochastic
 from nbsketch.solvers._newton.start import shared
 from nbsketch.solvers._stochastic import stochastic_problem
@@ -34,7 +40,6 @@ from nbsketch.solvers.filters import RidgeFilter
 from nbsketch.solvers.left_out import Fold, Folds, OrderEffect, leave_one_out
 from nbsketch.solvers.solution import Solution, State
 from nbsketch.solvers.spectrum import covariance, extended, least_share
-from nbsketch.tuning.tuner import OUT
 
 # Penalties tried, relative to the one at which penalty and loss are of equal size.
 _RELATIVE_ALPHAS = np.logspace(1, -12, 27)
@@ -468,12 +473,12 @@ class LeftOutErrors(NamedTuple):
 
         The path of penalties (`alpha` None) ends when weaker penalties are worse, after
         at least ten penalties unless the error has decreased by 2 %, because the
-        strongest all fit constants. For a robust loss, outliers under every penalty
-        count by the differences of their losses. A single row cannot be held out; all
-        errors are then zero. After a callback has stopped the fit, the path uses 2000
-        rows. With a guess of the best penalty, the path starts at 30 times the guess,
-        unless the first penalty is then the best. A path that explains hardly anything
-        continues at the guess if ridge regression explains more.
+        strongest all fit constants. For a robust loss, gross errors under every penalty
+        are excluded. A single row cannot be held out; all errors are then zero. After a
+        callback has stopped the fit, the path uses 2000 rows. With a guess of the best
+        penalty, the path starts at 30 times the guess, unless the first penalty is then
+        the best. A path that explains hardly anything continues at the guess if ridge
+        regression explains more.
         """
         rows = self._some_rows() if is_stopped() else self
         alphas = rows.default_alphas() if alpha is None else np.array([alpha])
@@ -518,15 +523,12 @@ class LeftOutErrors(NamedTuple):
         # Columns in their own units are fitted one after the other.
         weaker = len(alphas) - len(_RELATIVE_ALPHAS)
         fewest = weaker + _FEWEST if weaker > 0 else 0
-        losses: list[NDArray] = []
+        fits: list[NDArray] = []
         errors = np.empty(0)
-        least = np.full(validation.targets.shape, np.inf)
         parts = [_Part(objective, self.design, fold) for fold in folds]
         for alpha in alphas:
-            fitted = np.concatenate([part.fitted(float(alpha)) for part in parts])
-            losses.append(validation.losses(fitted))
-            least = np.minimum(least, np.abs(validation.targets - fitted))
-            errors = mean_losses(validation, np.array(losses), least)
+            fits.append(np.concatenate([part.fitted(float(alpha)) for part in parts]))
+            errors = held_out_errors(validation, fits)
             is_separated = all(part.is_separated for part in parts)
             if is_separated or (
                 len(errors) >= fewest and _is_over(errors, least_count)
@@ -689,23 +691,33 @@ class _Part:
         return features
 
 
-def mean_losses(validation: Any, losses: NDArray, least: NDArray) -> NDArray:
-    """Return means of losses (k, n), comparable between the k predictions."""
-    comparable = comparable_losses(validation, losses, least)
-    return np.average(comparable, axis=1, weights=validation.weights)
+def held_out_errors(validation: Any, fits: Sequence[NDArray]) -> NDArray:
+    """Return mean losses (k,) of predictions (k arrays (n, d)) on the counted rows."""
+    rows = counted_rows(validation, fits)
+    part = validation.take(rows)
+    return np.array([part.mean_loss(fitted[rows]) for fitted in fits])
 
 
-def comparable_losses(validation: Any, losses: NDArray, least: NDArray) -> NDArray:
-    """Return losses (k, n); of outliers, the part beyond the least of the k losses.
+def counted_rows(validation: Any, fits: Sequence[NDArray]) -> NDArray:
+    """Return the rows without gross errors; all of them for losses that are not robust.
 
-    Outliers are rows whose smallest residual is large, if the loss is robust. Their
-    losses differ between predictions as those of other rows, and tails of the signal
-    are among them, but their size would hide the differences.
+    Gross errors are beyond a gap for all predictions. They are tails of the signal if
+    some predictions have learned them that are not the best for the other rows.
     """
+    rows = np.arange(len(validation.targets))
     if not validation.is_robust:
-        return losses
-    usual = inliers(least, validation.targets, OUT, None, validation.weights)
-    return losses - np.where(usual, 0.0, losses.min(axis=0))
+        return rows
+    residuals = [validation.targets - fitted for fitted in fits]
+    least = np.min(np.abs(residuals), axis=0)
+    sizes = deviations(least, validation.targets, None, validation.weights)
+    near = within_gap(sizes)
+    if near.all():
+        return rows
+    part = validation.take(rows[near])
+    best = np.argmin([part.mean_loss(fitted[near]) for fitted in fits])
+    if any(is_learned(~near, residuals[best], values) for values in residuals):
+        return rows
+    return rows[near]
 
 
 def without_tails(objective: Any) -> NDArray:

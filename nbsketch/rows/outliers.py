@@ -114,13 +114,17 @@ def inliers(
     computed from the rows in the mask `counted`. None: all rows.
     """
     sizes = deviations(residuals, targets, counted, weights)
-    near = ~_beyond_gap(sizes)
-    if near.mean() < 1 - _MOST_BEYOND:
-        near[:] = True
+    near = within_gap(sizes)
     method: Any = "linear" if weights is None else "inverted_cdf"
     w = None if weights is None else weights[near]
     most = np.quantile(sizes[near], 1 - MOST, weights=w, method=method)
     return near & (sizes <= max(limit, float(most)))
+
+
+def within_gap(sizes: NDArray) -> NDArray:
+    """Return a mask of the sizes that are not beyond a gap; if they are few, of all."""
+    near = ~_beyond_gap(sizes)
+    return near | (near.mean() < 1 - _MOST_BEYOND)
 
 
 def deviations(

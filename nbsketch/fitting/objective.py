@@ -176,7 +176,7 @@ class Objective(ABC):
         left_out = LeftOutErrors(replace(cheaper, folds=folds), design, rng)
         path = left_out.path(None, guess)
         path.warn_of_constant()
-        return path.best
+        return path.interpolated
 
     def _is_expensive(self, rank: int) -> bool:
         """Return whether a path of penalties on this many features is slow."""

@@ -11,13 +11,17 @@ function of the sum. Scales are folded into X, so that exp(-t) is 2^-t.
 """
 
 import math
+from itertools import product
 
 import numba
 import numpy as np
 from llvmlite import binding, ir
 from numba import types
 from numba.core import cgutils
+from numba.core.errors import TypingError
+from numba.core.imputils import impl_ret_borrowed
 from numba.extending import intrinsic
+from numba.np.arrayobj import populate_array
 
 from nbsketch._jit import threads
 from nbsketch._jit.compiler import compiled
@@ -125,101 +129,101 @@ def _exp2_minus(typingctx, x):
 
 
 class _Block:
-    """Emits the loop over features of one register block of partial sums."""
+    """Emits loops over the features of one register block of partial sums."""
+
+    cells = tuple((j, m) for j in range(GROUP) for m in range(BLOCK))
 
     def __init__(self, context, builder, signature, args):
         self.builder = builder
-        rows, self.x, self.width, packed, self.group, sums, self.place, self.stride = (
-            args
-        )
+        rows, x, self.width, packed, group, sums, place, self.stride = args
         rows_type, _, _, packed_type, _, sums_type, *_ = signature.args
-        self.bits = rows_type.dtype.bitwidth
-        self.size = self.bits // 8
+        bits = rows_type.dtype.bitwidth
+        self.size = bits // 8
         self.lanes = VECTOR // self.size
-        self.vector = ir.VectorType(_float_type(self.bits), self.lanes)
-        self.rows = context.make_array(rows_type)(context, builder, rows).data
-        self.sums = context.make_array(sums_type)(context, builder, sums).data
+        self.name = f"v{self.lanes}f{bits}"
+        self.vector = ir.VectorType(_float_type(bits), self.lanes)
         landmarks = context.make_array(packed_type)(context, builder, packed)
-        self.packed = landmarks.data
         self.n_features = cgutils.unpack_tuple(builder, landmarks.shape)[1]
+        self.packed = self._row(landmarks.data, group, self._times(self.n_features))
+        rows = context.make_array(rows_type)(context, builder, rows)
+        self.rows = builder.gep(rows.data, [x])
+        sums = context.make_array(sums_type)(context, builder, sums)
+        self.sums = builder.gep(sums.data, [place])
 
-    def _at(self, base, offset, kind):
-        address = self.builder.gep(base, [offset])
-        return self.builder.bitcast(address, kind.as_pointer())
+    def _times(self, number):
+        return self.builder.mul(number, ir.IntType(64)(GROUP))
 
-    def _index(self, k, stride, offset):
-        b = self.builder
-        constant = ir.Constant(ir.IntType(64), offset)
-        return b.add(b.mul(k, stride), constant)
+    def _row(self, base, k, length):
+        return self.builder.gep(base, [self.builder.mul(k, length)])
+
+    def _at(self, base, m):
+        """Return the address of vector m."""
+        address = self.builder.gep(base, [ir.IntType(64)(m * self.lanes)])
+        return self.builder.bitcast(address, self.vector.as_pointer())
 
     def load(self, k):
-        """Load the vectors of rows of feature k."""
-        for m in range(BLOCK):
-            index = self._index(k, self.width, m * self.lanes)
-            index = self.builder.add(index, self.x)
-            loaded = self.builder.load(self._at(self.rows, index, self.vector))
-            loaded.align = self.size
-            yield loaded
-
-    def landmark(self, k, j):
-        """Load feature k of landmark j into every lane."""
+        """Return the vectors of rows of feature k, and that of each landmark."""
         b = self.builder
-        real = _float_type(self.bits)
-        group = ir.Constant(ir.IntType(64), GROUP)
-        row = b.add(b.mul(self.group, self.n_features), k)
-        one = b.load(self._at(self.packed, self._index(row, group, j), real))
-        return _broadcast(b, one, self.lanes)
+        row = self._row(self.rows, k, self.width)
+        x = [b.load(self._at(row, m), align=self.size) for m in range(BLOCK)]
+        row = b.gep(self.packed, [self._times(k)])
+        y = [b.load(b.gep(row, [ir.IntType(64)(j)])) for j in range(GROUP)]
+        return x, [_broadcast(b, value, self.lanes) for value in y]
 
     def step(self, metric, x, y, total):
         """Return total + metric(x, y), or total * min(x, y)."""
         b = self.builder
-        name = f"v{self.lanes}f{self.bits}"
         if metric == MINIMUM:
             return b.fmul(total, b.select(b.fcmp_ordered("<", x, y), x, y))
         if metric == PRODUCT:
-            return _fma(b, self.vector, name, x, y, total)
+            return _fma(b, self.vector, self.name, x, y, total)
         difference = b.fsub(x, y)
         if metric == SQUARED:
-            return _fma(b, self.vector, name, difference, difference, total)
-        magnitude = cgutils.get_or_insert_function(
-            b.module, ir.FunctionType(self.vector, [self.vector]), f"llvm.fabs.{name}"
-        )
+            return _fma(b, self.vector, self.name, difference, difference, total)
+        kind = ir.FunctionType(self.vector, [self.vector])
+        name = f"llvm.fabs.{self.name}"
+        magnitude = cgutils.get_or_insert_function(b.module, kind, name)
         return b.fadd(total, b.call(magnitude, [difference]))
 
-    def store(self, j, m, total):
-        """Write one vector of sums of landmark j."""
-        j = ir.Constant(ir.IntType(64), j)
-        index = self._index(j, self.stride, m * self.lanes)
-        index = self.builder.add(index, self.place)
-        stored = self.builder.store(total, self._at(self.sums, index, self.vector))
-        stored.align = self.size
-
-    def emit(self, metric):
-        """Emit the loop and the stores of its sums, or products of minima."""
+    def loop(self, metric, before, after):
+        """Emit the loop of one metric; return its sums, or products of minima."""
         b = self.builder
-        i64 = ir.IntType(64)
-        before = b.block
-        loop = b.append_basic_block("features")
-        after = b.append_basic_block("sums")
-        b.branch(loop)
-        b.position_at_end(loop)
-        k = b.phi(i64)
-        k.add_incoming(ir.Constant(i64, 0), before)
-        cells = [(j, m) for j in range(GROUP) for m in range(BLOCK)]
-        totals = {cell: b.phi(self.vector) for cell in cells}
-        x = list(self.load(k))
-        y = [self.landmark(k, j) for j in range(GROUP)]
-        following = b.add(k, ir.Constant(i64, 1))
+        loop = b.block
+        k = b.phi(ir.IntType(64))
+        totals = {cell: b.phi(self.vector) for cell in self.cells}
+        x, y = self.load(k)
+        following = b.add(k, ir.IntType(64)(1))
+        k.add_incoming(ir.IntType(64)(0), before)
         k.add_incoming(following, loop)
-        new = {(j, m): self.step(metric, x[m], y[j], totals[j, m]) for j, m in cells}
         start = ir.Constant(self.vector, [float(metric == MINIMUM)] * self.lanes)
-        for cell in cells:
-            totals[cell].add_incoming(start, before)
-            totals[cell].add_incoming(new[cell], loop)
+        new = {(j, m): self.step(metric, x[m], y[j], totals[j, m]) for j, m in totals}
+        for cell, total in totals.items():
+            total.add_incoming(start, before)
+            total.add_incoming(new[cell], loop)
         b.cbranch(b.icmp_signed("<", following, self.n_features), loop, after)
+        return new
+
+    def emit(self, code):
+        """Emit the loops of all metrics and the stores of the sums."""
+        b = self.builder
+        before = b.block
+        metrics = (PRODUCT, SQUARED, ABSOLUTE, MINIMUM)
+        loops = [b.append_basic_block("features") for _ in metrics]
+        after = b.append_basic_block("sums")
+        switch = b.switch(code, loops[0])
+        sums = {}
+        for metric, loop in zip(metrics, loops, strict=True):
+            if metric != PRODUCT:
+                switch.add_case(metric, loop)
+            b.position_at_end(loop)
+            sums[loop] = self.loop(metric, before, after)
         b.position_at_end(after)
-        for j, m in cells:
-            self.store(j, m, new[j, m])
+        totals = {cell: b.phi(self.vector) for cell in self.cells}
+        for (cell, total), loop in product(totals.items(), loops):
+            total.add_incoming(sums[loop][cell], loop)
+        for (j, m), total in totals.items():
+            row = self._row(self.sums, ir.IntType(64)(j), self.stride)
+            b.store(total, self._at(row, m), align=self.size)
 
 
 @intrinsic
@@ -232,20 +236,8 @@ def _sum_features(
     """
 
     def codegen(context, builder, signature, args):
-        block = _Block(context, builder, signature.replace(args=kinds), args[1:])
-        other = builder.append_basic_block("product")
-        after = builder.append_basic_block("done")
-        switch = builder.switch(args[0], other)
-        for code in (SQUARED, ABSOLUTE, MINIMUM):
-            case = builder.append_basic_block("metric")
-            switch.add_case(ir.Constant(args[0].type, code), case)
-            builder.position_at_end(case)
-            block.emit(code)
-            builder.branch(after)
-        builder.position_at_end(other)
-        block.emit(PRODUCT)
-        builder.branch(after)
-        builder.position_at_end(after)
+        kinds = signature.replace(args=signature.args[1:])
+        _Block(context, builder, kinds, args[1:]).emit(args[0])
         return context.get_dummy_value()
 
     place = types.intp
@@ -253,21 +245,45 @@ def _sum_features(
     return types.void(types.intp, *kinds), codegen
 
 
-@compiled()
-def _expand(row_norms, landmark_norm, values):
-    """Convert inner products to squared distances, in place."""
-    zero = landmark_norm - landmark_norm
-    for i in range(values.size):
-        square = row_norms[i] + landmark_norm - (values[i] + values[i])
-        values[i] = zero if square < zero else square
+@intrinsic
+def _part(typingctx, values, first, size):
+    """Return `size` elements of a contiguous array from a flat position, as a view.
+
+    Slices, which check bounds, would take longer to compile.
+    """
+    if values.layout != "C":
+        raise TypingError("the array must be C-contiguous")
+
+    def codegen(context, builder, signature, args):
+        whole = context.make_array(values)(context, builder, args[0])
+        part = context.make_array(signature.return_type)(context, builder)
+        populate_array(
+            part,
+            data=builder.gep(whole.data, [args[1]]),
+            shape=[args[2]],
+            strides=[whole.itemsize],
+            itemsize=whole.itemsize,
+            meminfo=whole.meminfo,
+        )
+        view = part._getvalue()
+        return impl_ret_borrowed(context, builder, signature.return_type, view)
+
+    part = types.Array(values.dtype, 1, "C")
+    return part(values, types.intp, types.intp), codegen
 
 
 @compiled()
-def _normalize(one, row_norms, landmark_norm, values):
-    """Convert inner products to Tanimoto similarities, in place."""
-    for i in range(values.size):
-        union = row_norms[i] + landmark_norm - values[i]
-        values[i] = values[i] / union if union > 0 else one
+def _use_norms(metric, one, row_norms, landmark_norm, values):
+    """Convert inner products to similarities or squared distances, in place."""
+    if metric == TANIMOTO:
+        for i in range(values.size):
+            union = row_norms[i] + landmark_norm - values[i]
+            values[i] = values[i] / union if union > 0 else one
+    else:
+        zero = one - one
+        for i in range(values.size):
+            square = row_norms[i] + landmark_norm - (values[i] + values[i])
+            values[i] = zero if square < zero else square
 
 
 @compiled()
@@ -311,66 +327,47 @@ def _apply_profile(profile, degree, numbers, values):
             values[i] = power
 
 
-@compiled()
-def _add(weight, values, target):
-    for i in range(target.size):
-        target[i] += weight * values[i]
-
-
-@compiled()
-def _add_exponential(weight, sums, target):
-    for i in range(target.size):
-        target[i] += weight * _exp2_minus(sums[i])
-
-
-@compiled()
-def _transpose(X, start, stop, scale, shift, width, XT):
-    """Write (X - shift) * scale, one row per feature, and last its squared norms.
-
-    Padding rows repeat the last row and are not used.
-    """
-    for i in range(width):
-        row = start + i if start + i < stop else stop - 1
-        norm = scale[0] - scale[0]
-        for k in range(X.shape[1]):
-            value = (X[row, k] - shift[k]) * scale[k]
-            XT[k * width + i] = value
-            norm += value * value
-        XT[XT.size - width + i] = norm
-
-
 @compiled(sources=_SOURCES)
 def fold(
-    X, kernel, landmarks, weights, out, width, triangle, first, last, together, loop
-):
+    X, metric, profile, degree, expanded, numbers, scale, shift, packed,
+    landmark_norms, pointers, rows, values, out, width, triangle,
+    first, last, together, loop,
+):  # fmt: skip
     """Fill the columns of tiles `first` to `last` - 1 of `out`.
 
-    `kernel` is (metric, profile, degree, expanded, numbers, scale, shift), `landmarks`
-    (packed, norms) and `weights` (pointers, rows, values): W by columns. `numbers` are
-    1, log 2, the offset and the highest exponent. All arithmetic has the dtype of the
-    landmarks, to which rows are converted tile by tile. `triangle`: skip landmarks
-    whose index exceeds the indices of all rows of the tile.
+    `numbers` are 1, log 2, the offset and the highest exponent, `packed` and
+    `landmark_norms` the landmarks; `pointers`, `rows` and `values` are W by columns.
+    All arithmetic has the dtype of the landmarks, to which rows are converted tile by
+    tile. `triangle`: skip landmarks whose index exceeds the indices of all rows of the
+    tile. Tuples of arrays would take 0.2 s to compile.
     """
     if loop:
         in_parallel()
         return
-    metric, profile, degree, expanded, numbers, scale, shift = kernel
-    packed, landmark_norms = landmarks
-    pointers, rows, values = weights
     count = pointers.size - 1
+    n = X.shape[0]
     step = VECTOR * BLOCK // packed.itemsize
-    # Features of rows, sums and norms. Slices of more dimensions, assignments to them
-    # and other arrays would take 0.1 to 0.3 s each to compile.
+    # Features of rows, sums and norms. Slices, assignments to them and other arrays
+    # would take 0.1 to 0.3 s each to compile.
     scratch = np.empty((X.shape[1] + GROUP + 1) * width, packed.dtype)
     sums = X.shape[1] * width
-    row_norms = scratch[sums + GROUP * width :]
+    row_norms = _part(scratch, sums + GROUP * width, width)
     for tile in range(first, last):
         start = tile * width
-        stop = start + width if start + width < X.shape[0] else X.shape[0]
-        _transpose(X, start, stop, scale, shift, width, scratch)
+        stop = start + width if start + width < n else n
+        size = stop - start
+        # Padding rows repeat the last row and are not used.
+        for i in range(width):
+            j = start + i if i < size else stop - 1
+            norm = scale[0] - scale[0]
+            for k in range(X.shape[1]):
+                value = (X[j, k] - shift[k]) * scale[k]
+                scratch[k * width + i] = value
+                norm += value * value
+            row_norms[i] = norm
         for r in range(out.shape[0]):
-            target = out[r, start:stop]
-            for i in range(target.size):
+            target = _part(out, r * n + start, size)
+            for i in range(size):
                 target[i] = 0.0
         for landmark in range(stop if triangle and stop < count else count):
             group = landmark // GROUP
@@ -381,19 +378,24 @@ def fold(
                         metric, scratch, i, width, packed, group,
                         scratch, sums + i, width,
                     )  # fmt: skip
-            row = scratch[place : place + stop - start]
-            if metric == TANIMOTO:
-                _normalize(numbers[0], row_norms, landmark_norms[landmark], row)
-            elif expanded:
-                _expand(row_norms, landmark_norms[landmark], row)
+            row = _part(scratch, place, size)
+            if expanded or metric == TANIMOTO:
+                norm = landmark_norms[landmark]
+                _use_norms(metric, numbers[0], row_norms, norm, row)
             begin = pointers[landmark]
             end = pointers[landmark + 1]
-            if profile == EXPONENTIAL and end == begin + 1:
-                _add_exponential(values[begin], row, out[rows[begin], start:stop])
-            else:
+            fused = profile == EXPONENTIAL and end == begin + 1
+            if not fused:
                 _apply_profile(profile, degree, numbers, row)
-                for z in range(begin, end):
-                    _add(values[z], row, out[rows[z], start:stop])
+            for z in range(begin, end):
+                weight = values[z]
+                target = _part(out, rows[z] * n + start, size)
+                if fused:
+                    for i in range(size):
+                        target[i] += weight * _exp2_minus(row[i])
+                else:
+                    for i in range(size):
+                        target[i] += weight * row[i]
 
 
 @compiled()

@@ -22,11 +22,11 @@ from nbsketch._jit.gram import (
     VECTOR,
     _apply_profile,
     _broadcast,
-    _expand,
     _float_type,
     _fma,
-    _normalize,
+    _part,
     _sum_features,
+    _use_norms,
 )
 from nbsketch._jit.threads import in_parallel
 
@@ -40,26 +40,25 @@ _SOURCES = (gram.__file__, threads.__file__)
 
 
 @compiled(inline="always")
-def _fill_strip(kernel, rows, packed, norms, start, height, group, strip):
+def _fill_strip(
+    metric, profile, degree, expanded, numbers,
+    rows, packed, norms, start, height, group, strip,
+):  # fmt: skip
     """Set strip[(t, j, lane)] = k(x_i, x_j), i in tile t, for the rows j of one group.
 
     The rows i are the `height` rows from `start` on.
     """
-    metric, profile, degree, expanded, numbers = kernel
     width = VECTOR * BLOCK // rows.itemsize
     x = start * packed.shape[1]
     for i in range(0, height, width):
         place = i * GROUP
         _sum_features(metric, rows, x + i, height, packed, group, strip, place, width)
         if expanded or metric == TANIMOTO:
-            own = norms[start + i : start + i + width]
+            own = _part(norms, start + i, width)
             for j in range(GROUP):
                 norm = norms[group * GROUP + j]
-                values = strip[place + j * width : place + (j + 1) * width]
-                if expanded:
-                    _expand(own, norm, values)
-                else:
-                    _normalize(numbers[0], own, norm, values)
+                values = _part(strip, place + j * width, width)
+                _use_norms(metric, numbers[0], own, norm, values)
     _apply_profile(profile, degree, numbers, strip)
 
 
@@ -152,8 +151,8 @@ def _clear(values):
 
 @compiled(sources=_SOURCES)
 def multiply(
-    kernel, rows, packed, norms, V, out, store, mode, blocks, places,
-    first, last, together, loop,
+    metric, profile, degree, expanded, numbers, rows, packed, norms, V, out, store,
+    mode, blocks, places, first, last, together, loop,
 ):  # fmt: skip
     """Add V K to `out` (d, n) for the pairs `first` to `last` - 1, round by round.
 
@@ -184,11 +183,14 @@ def multiply(
         # to u.
         s = np.empty(2 * n_columns * GROUP * LANES)
         for j in range(blocks[b], blocks[b + 1], GROUP):
-            strip = made if mode == MAKE else store[place : place + made.size]
+            strip = made if mode == MAKE else _part(store, place, made.size)
             place += made.size
             if mode != READ:
                 group = j // GROUP
-                _fill_strip(kernel, rows, packed, norms, start, height, group, strip)
+                _fill_strip(
+                    metric, profile, degree, expanded, numbers,
+                    rows, packed, norms, start, height, group, strip,
+                )  # fmt: skip
             _clear(s)
             diagonal = j // width * width - start if a == b else height
             past = diagonal + width if diagonal < height else height

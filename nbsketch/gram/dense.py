@@ -115,7 +115,11 @@ def fold_dense(
     m = entries[0].size - 1
     width = _tile_width(n, q, packed.rows[0].itemsize)
     seconds = width * m * (_SECONDS_PER_VALUE + q * _SECONDS_PER_FEATURE)
-    run_tiles(fold, -(-n // width), seconds, X, *packed, entries, out, width, False)
+    tiles = -(-n // width)
+    run_tiles(
+        fold, tiles, seconds,
+        X, *packed.kernel, *packed.rows, *entries, out, width, False,
+    )  # fmt: skip
 
 
 def fill_values(
@@ -141,7 +145,11 @@ def upper_triangle(form: CompiledForm, X: NDArray) -> NDArray:
     width = min(_tile_width(n, q), _LANES * max(1, -(-n // (_LANES * _STEPS))))
     seconds = width * n / 2 * (_SECONDS_PER_VALUE + q * _SECONDS_PER_FEATURE)
     packed = pack_landmarks(form, X)
-    run_tiles(fold, -(-n // width), seconds, X, *packed, entries, out, width, True)
+    tiles = -(-n // width)
+    run_tiles(
+        fold, tiles, seconds,
+        X, *packed.kernel, *packed.rows, *entries, out, width, True,
+    )  # fmt: skip
     return out
 
 

@@ -191,7 +191,7 @@ class _TilePairs:
         n_pairs = self._places.size
         run_tiles(
             jit.multiply, n_pairs, self._seconds(len(V)) / n_pairs,
-            self._kernel, self._rows, self._packed, self._norms,
+            *self._kernel, self._rows, self._packed, self._norms,
             padded, out, self._store, self._mode, self._blocks, self._places,
             together=self._places.shape[1],
         )  # fmt: skip

@@ -397,6 +397,7 @@ def test_units_of_one_output_do_not_matter_to_others(model, n):
     assert_allclose(actual, expected, rtol=1e-6, atol=1e-6)
 
 
+@pytest.mark.thin(times=1)
 @pytest.mark.parametrize("loss", ["huber", "epsilon-insensitive"])
 @pytest.mark.parametrize(
     "kind", [SketchedKernelRegressor, SketchedSGDRegressor, TabularKernelRegressor]

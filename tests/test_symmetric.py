@@ -21,7 +21,7 @@ from nbsketch import (
 from nbsketch._jit import compiler, threads
 from nbsketch._jit import gram as jit_gram
 from nbsketch._jit import symmetric as jit_symmetric
-from nbsketch.gram import SymmetricGram
+from nbsketch.gram import SymmetricGram, dense
 from nbsketch.gram import symmetric as symmetric_gram
 
 SIZES = [1, 7, 48, 49, 200]
@@ -67,6 +67,25 @@ def test_rows_and_diagonal(kernel, rng, dtype, tol):
     desired = kernel_matrix(kernel, X, landmarks)
     assert_close(K.rows(index), desired[index], 10 * tol)
     assert_close(K.diag(), np.diag(desired), 10 * tol)
+
+
+def test_rows_in_single_precision_use_the_code_for_double_precision(rng, monkeypatch):
+    types = set()
+
+    def recorder(*args):
+        arrays = (a for a in args if isinstance(a, np.ndarray))
+        types.update(a.dtype for a in arrays if a.dtype.kind == "f")
+        jit_gram.fold(*args)
+
+    monkeypatch.setattr(dense, "fold", recorder)
+    index = np.array([3, 8])
+    X = rng.standard_normal((20, 3))
+    K = SymmetricGram(GaussianKernel(1.0), X, dtype=np.float32)
+    values = GaussianKernel(1.0)(np.float64(K.X))[index]
+    assert_array_equal(K.rows(index), np.float32(values))
+    assert_array_equal(K.block(index), values[:, index])
+    assert_close(K.combine(index, np.ones(2)), values.sum(axis=0), 1e-12)
+    assert K.rows(index).dtype == np.float32 and types == {np.dtype(np.float64)}
 
 
 @pytest.mark.parametrize("kernel", [GaussianKernel(1.5), LaplacianKernel(2.0)])

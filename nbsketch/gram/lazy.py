@@ -316,12 +316,18 @@ def fold(
 
 
 def evaluate(form: CompiledForm, X: Any, Y: Any, dtype: Any = np.float64) -> NDArray:
-    """Return k(X, Y), of shape (n, m), by compiled code, rounded to a dtype.
-
-    Values of an exponential are at least the smallest normal number of the dtype.
-    """
+    """Return k(X, Y), of shape (n, m), by compiled code, rounded to a dtype."""
     sparse = sp.issparse(X) or sp.issparse(Y)
     values = (evaluate_sparse if sparse else dense.evaluate_dense)(form, X, Y, dtype)
+    return rounded(form, values, dtype)
+
+
+def rounded(form: CompiledForm, values: NDArray, dtype: Any) -> NDArray:
+    """Return kernel values in a dtype.
+
+    Those of an exponential are at least the smallest normal number of the dtype.
+    """
+    values = values.astype(dtype, copy=False)
     if values.dtype == np.float64 or form.profile == "power":
         return values
     return np.maximum(values, np.finfo(dtype).tiny, out=values)

@@ -16,7 +16,7 @@ from nbsketch._machine.memory import fits
 from nbsketch._report.validation import check_choice, check_rows
 from nbsketch.gram.dense import pack_landmarks
 from nbsketch.gram.form import KernelLike, rounded_rows, values_type
-from nbsketch.gram.lazy import fold
+from nbsketch.gram.lazy import fold, rounded
 
 # Memory for kernel values if no limit is set: all pairs of 17,000 rows.
 MEMORY = 6e8
@@ -94,6 +94,8 @@ class SymmetricGram:
         if form is not None:  # else rows may be those of a precomputed matrix
             X = rounded_rows(form, X, self.dtype)
         self.X = X if sp.issparse(X) else np.ascontiguousarray(X)
+        # The same values: compiled code for float32 would cost a second in a first fit.
+        self._double = self.X.astype(np.float64, copy=False)
         self.shape = (X.shape[0], X.shape[0])
         self.n_products = 0
         n_bytes = X.shape[0] ** 2 / 2 * self.dtype.itemsize
@@ -119,14 +121,16 @@ class SymmetricGram:
 
     def rows(self, index: NDArray) -> NDArray:
         """Return the rows k(X[index], X), of shape (len(index), n)."""
-        if self.kernel.compiled_form(self.X.shape[1]) is not None:
-            return self.kernel(self.X[index], self.X)
+        form = self.kernel.compiled_form(self.X.shape[1])
+        if form is not None:
+            double = self.kernel(self._double[index], self._double)
+            return rounded(form, double, self.dtype)
         landmarks = self.kernel.take(self.X, index)
         return np.asarray(self.kernel(self.X, landmarks), dtype=self.dtype).T
 
     def combine(self, index: NDArray, v: NDArray) -> NDArray:
         """Return K[:, index] @ v for few columns and v (m,) or (m, d), in float64."""
-        return self._fold(self.X, self.kernel.take(self.X, index), v)
+        return self._fold(self._double, self.kernel.take(self._double, index), v)
 
     def exact(self, index: NDArray, v: NDArray) -> NDArray:
         """Return (K v)[index], with rows and values in float64 for any `dtype`.
@@ -142,7 +146,7 @@ class SymmetricGram:
 
     def block(self, index: NDArray) -> NDArray:
         """Return K[index][:, index] in float64."""
-        double = self.X.astype(np.float64, copy=False)[index]
+        double = self._double[index]
         landmarks = self.kernel.take(self.X, index)
         pairwise = np.ndim(landmarks) == 1
         values = self.kernel(double, landmarks if pairwise else double)

@@ -244,6 +244,17 @@ def test_outliers_among_validation_rows_do_not_choose_the_penalty(rng):
     assert validation.mean_loss(biased) < validation.mean_loss(near)
 
 
+@pytest.mark.parametrize(("share", "index"), [(5e-5, 1), (1e-2, 2)])
+def test_of_penalties_that_interpolate_the_strongest_is_chosen(rng, share, index):
+    """Their errors differ by the accuracy of the fits; weaker ones take longer."""
+    y = rng.normal(size=(200, 1))
+    validation = ScalarObjective(y, None, True, as_loss("absolute_error"))
+    sample = choice.DualSample(None, validation, [(y[:0], np.arange(200))], rng)
+    fits = 0.0 * y, 0.9 * y, (0.9 + share) * y
+    grid = [choice.Choice(0.0, None, 4.0**-k, fit) for k, fit in enumerate(fits)]
+    assert sample._strongest(sample.scored(grid)) == index
+
+
 @pytest.mark.parametrize(
     "loss, least", [("huber", "0.0001"), ("pinball", "0.01"), ("square", "0.001")]
 )

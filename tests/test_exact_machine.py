@@ -161,7 +161,8 @@ def test_the_least_error_of_a_grid_is_that_of_its_parabola():
     places = np.arange(4, -3, -1)  # of log lambda, the strongest first
     errors = 2 + 0.3 * np.square(places - 1.25)
     pairs = zip(errors.tolist(), 4.0**places, strict=True)
-    found = choice._interpolated([choice.Choice(e, None, s) for e, s in pairs])
+    grid = [choice.Choice(e, None, s) for e, s in pairs]
+    found = choice._interpolated(grid, int(np.argmin(errors)))
     assert_allclose([found.error, found.shift], [2.0, 4**1.25])
 
 
@@ -391,7 +392,7 @@ def test_times_since_1970_are_as_good_as_times_since_zero(
 )
 def test_nothing_is_interpolated_beside_a_penalty_that_does_not_converge(errors):
     found = [choice.Choice(e, None, 4.0**-k) for k, e in enumerate(errors)]
-    assert choice._interpolated(found) == found[1]
+    assert choice._interpolated(found, 1) == found[1]
 
 
 @pytest.mark.parametrize(

@@ -164,6 +164,7 @@ class SplitSample:
     _FIRST: ClassVar[tuple[int, ...]] = (0, -1, -2)
     _WEAKER: ClassVar[tuple[int, ...]] = (-1, -2)
     _NEAR: ClassVar[tuple[int, ...]] = (1, 0, -1)
+    _TIE: ClassVar[float] = 0.0
     # Maximum number of fitted rows.
     most_rows = LARGEST_FIT
 
@@ -226,7 +227,7 @@ class SplitSample:
         kernel = choices[0].kernel
         while len(choices) < _MOST_STEPS:
             choices = self.scored(choices)
-            best = choices.index(min(choices, key=_order))
+            best = self._strongest(choices)
             error = choices[best].error
             if report("penalty", iteration=len(choices), objective=error):
                 break
@@ -250,7 +251,16 @@ class SplitSample:
 
     def best(self, grid: list[Choice]) -> Choice:
         """Return the minimizer of the parabola through the best point of a grid."""
-        return _interpolated(self.scored(grid))
+        choices = self.scored(grid)
+        return _interpolated(choices, self._strongest(choices))
+
+    def _strongest(self, choices: list[Choice]) -> int:
+        """Return the index of the strongest penalty, the first, with the least error.
+
+        Larger errors by the share `_TIE` are due to the accuracy of the fits.
+        """
+        errors = np.array([choice.error for choice in choices])
+        return int(np.argmax(errors <= (1 + self._TIE) * errors.min()))
 
     def variance(self, kernel: Any) -> float:
         """Return the variance of the kernel features on a subset of the rows.
@@ -408,17 +418,16 @@ def _steps(shift: float, *counts: int) -> NDArray:
     return shift * _RATIO ** np.array(counts, dtype=np.float64)
 
 
-def _interpolated(choices: list[Choice]) -> Choice:
-    """Return the minimizer in log lambda of a parabola through the best grid point.
+def _interpolated(choices: list[Choice], i: int) -> Choice:
+    """Return the minimizer in log lambda of a parabola through the best grid point, i.
 
     The grid is even in log lambda. At an end, and next to a lambda without convergence,
     return the best grid point.
     """
-    i = choices.index(min(choices, key=_order))
     errors = [choice.error for choice in choices[max(0, i - 1) : i + 2]]
     if len(errors) < 3 or not np.isfinite(errors).all():
         return choices[i]
-    move = vertex(*errors)
+    move = np.clip(vertex(*errors), -1, 1)
     shift = _snapped(choices[i].shift / _RATIO**move)
     least = errors[1] - move * (errors[0] - errors[2]) / 4
     return Choice(least, choices[i].kernel, shift)
@@ -432,6 +441,8 @@ class DualSample(SplitSample):
     _FIRST: ClassVar[tuple[int, ...]] = (1, 0)
     _WEAKER: ClassVar[tuple[int, ...]] = (-1,)
     _NEAR: ClassVar[tuple[int, ...]] = (0,)
+    # Weak penalties that differ by less all interpolate, and take longer.
+    _TIE: ClassVar[float] = 1e-3
     most_rows = 1600
 
     @classmethod

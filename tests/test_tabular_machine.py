@@ -573,3 +573,24 @@ def test_gross_errors_are_found_where_noise_is_local(name):
     suspects = suspects_of(X, y, rng)
     assert_array_equal(suspects.rows, bad)
     assert not suspects.reason
+
+
+def test_searches_of_a_large_table_end_with_the_time(monkeypatch):
+    """One search for each kernel, and the penalty of one leaf."""
+    monkeypatch.setattr(scales, "LARGE", 1500)
+    monkeypatch.setattr(scales, "_SAMPLE", 500)
+    calls = []
+    learn, best_penalty = scales.learn, scales.best_penalty
+    monkeypatch.setattr(
+        scales, "learn", lambda *a: [calls.append("search"), learn(*a)][1]
+    )
+    monkeypatch.setattr(
+        scales,
+        "best_penalty",
+        lambda *a: [calls.append(len(a[2])), best_penalty(*a)][1],
+    )
+    rows, Y = some_rows(1600)
+    rng = np.random.default_rng(0)
+    tuned = Training(rows, Y).tuned_rows(fit_scaler(rows, "both", rng))
+    scales.learn_scales(tuned, rng, descent.Budget(1000, 0.0, None))
+    assert calls.count("search") <= 2 and [c for c in calls if c != "search"] == [1, 1]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -137,7 +137,7 @@ def learn_scales(
         rows = replace(rows, scaler=scaler)
         points = [point]
     data = preprocessed(rows)
-    is_large = len(data.Y) > LARGE
+    is_large = len(data.Y) > LARGE and not budget.is_spent
     if is_large:
         finer = learn(data, FAMILIES[SMOOTH], points[0], rng, budget)
         points = [_best(data, SMOOTH, [points[0], finer])]
@@ -149,16 +149,22 @@ def learn_scales(
         log_tau = np.log(max(smooth.tau, _LEAST_TAU))
         start = np.append(np.log(smooth.inverse) + _NARROW, log_tau)
         count = _ROUGH_SEARCHES if is_large else 1
-        searched = [
-            learn(data, FAMILIES[ROUGH], start, rng, budget) for _ in range(count)
-        ]
-        points.append(_best(data, ROUGH, searched))
+        search = partial(learn, data, FAMILIES[ROUGH], start, rng, budget)
+        points.append(_best(data, ROUGH, _repeated(search, count, budget)))
     scales = [smooth, best_penalty(data, Scales.at(ROUGH, points[1]), sample)]
     if len(rows.kept) <= ALONE:
         wide = smooth.inverse * np.exp(_WIDE)
         smoother = Scales(SMOOTHER, wide, smooth.tau)
         scales.append(best_penalty(data, smoother, sample))
     return rows.scaler, scales
+
+
+def _repeated(search: Callable[[], Any], count: int, budget: Budget) -> list[Any]:
+    """Return the results of searches, fewer if the budget is spent, at least one."""
+    found = [search()]
+    while len(found) < count and not budget.is_spent:
+        found.append(search())
+    return found
 
 
 def _best(data: Training, family: str, points: list[NDArray]) -> NDArray:
@@ -198,7 +204,9 @@ def _searched(
         return _leaf_error(data, Scales.at(SMOOTH, candidate[1]))
 
     part = _part(rows, rng)
-    return min((_search(part, rng, budget) for _ in range(_SMOOTH_SEARCHES)), key=error)
+    search = partial(_search, part, rng, budget)
+    found = _repeated(search, _SMOOTH_SEARCHES, budget)
+    return found[0] if len(found) == 1 else min(found, key=error)
 
 
 def _part(rows: Rows, rng: np.random.Generator) -> Rows:

@@ -1,15 +1,19 @@
 """Other losses than the square by passes over columns, against stored features."""
 
+import cvxpy as cp
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 from reference import dense_sketch
 from scipy.linalg import solve_triangular
+from sklearn.exceptions import ConvergenceWarning
 
 from nbsketch import (
     CountSketch,
     GaussianKernel,
     HuberLoss,
+    IdentitySketch,
+    JointQuantileRegressor,
     MaternKernel,
     PinballLoss,
     PSparsifiedSketch,
@@ -17,11 +21,13 @@ from nbsketch import (
     SketchedKernelRegressor,
     SubsamplingSketch,
 )
-from nbsketch.fitting import methods, steps
+from nbsketch.fitting import choice, methods, objective, objectives, steps
 from nbsketch.fitting import plan as sizes
 from nbsketch.gram import SketchedColumns, columns
 from nbsketch.losses import ELQ, Loss
-from nbsketch.solvers.newton import solve_scalar
+from nbsketch.outputs import QuantileOutput
+from nbsketch.solvers import solve_joint_dual
+from nbsketch.solvers.newton import solve_joint_pinball, solve_scalar
 from nbsketch.solvers.passes import LandmarkDesign
 
 
@@ -80,6 +86,8 @@ def test_products_are_those_of_the_features(seed):
     assert_allclose(
         design.normal(W, weights), Z.T @ (weights[:, None] * (Z @ W)), **close
     )
+    each = np.column_stack([weights * (A[:, 0] > 0), weights])  # some are zero
+    assert_allclose(design.normal(W, each), Z.T @ (each * (Z @ W)), **close)
 
 
 @pytest.mark.parametrize("seed", range(60))
@@ -115,6 +123,60 @@ def test_passes_are_few():
     # within its bounds this loss is a quarter of the square: a system of equations
     quarter = solve_scalar(design, score.clip(-3, 3), Stiff(), 1e-3, tol=1e-3)
     assert quarter.converged and quarter.n_iter <= 5
+
+
+def draw_levels(seed):
+    """Return columns, their features and the arguments of a problem of levels."""
+    design, Z, _, options = draw_problem(seed)
+    rng = np.random.default_rng(seed)
+    d = int(rng.integers(1, 5))
+    levels = np.sort(rng.choice(np.arange(1, 20) / 20, size=d, replace=False))
+    T = QuantileOutput(tuple(levels), rng.choice([0.0, 1.0, 100.0])).factor(d)
+    y = np.sin(Z[:, 0]) + 0.3 * rng.standard_t(2, size=len(Z))
+    del options["loss"]
+    return design, Z, (y, levels, T, options.pop("alpha")), options
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_gaps_of_levels_bound_the_distance_from_the_minimum(seed):
+    design, Z, known, options = draw_levels(seed)
+    least = solve_joint_pinball(Z, *known, **options, tol=1e-8)
+    found = solve_joint_pinball(design, *known, **options, tol=1e-2)
+    assert found.converged and found.dual.shape == least.dual.shape
+    y, levels, T, alpha = known
+    res = y[:, None] - Z @ found.coef @ T - found.intercept
+    losses = np.maximum(levels * res, (levels - 1) * res).sum(axis=1)
+    value = np.average(losses, weights=options.get("sample_weight"))
+    value += alpha / 2 * np.square(found.coef).sum()
+    assert_allclose(found.objective, value, rtol=1e-6)
+    rounding = 1e-7 * abs(least.objective)
+    assert value - least.objective <= found.gap + rounding
+    assert value >= least.objective - least.gap - rounding
+    again = solve_joint_pinball(design, *known, **options, tol=1e-2, state=found.state)
+    assert again.n_iter == 0
+
+
+def test_all_rows_as_landmarks_have_the_quantiles_of_other_solvers():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(60, 2))
+    y = np.sin(X[:, 0]) + 0.3 * rng.normal(size=60)
+    levels, alpha = (0.2, 0.7), 1e-3
+    T = QuantileOutput(levels, 1.0).factor(2)
+    K = GaussianKernel(1.0)(X)
+    columns = SketchedColumns(
+        GaussianKernel(1.0), X, IdentitySketch().draw(60), dtype=np.float64
+    )
+    design = LandmarkDesign(columns, alpha)
+    found = solve_joint_pinball(design, y, levels, T, alpha, tol=1e-4)
+    dual = solve_joint_dual(K, y, levels, T, alpha, tol=1e-6, random_state=0)
+    assert_allclose(found.objective, dual.objective, rtol=2e-4)
+    root = np.linalg.cholesky(K + 1e-9 * np.eye(60))
+    W, b = cp.Variable((60, 2)), cp.Variable((1, 2))
+    r = y[:, None] - root @ W @ T - np.ones((60, 1)) @ b
+    losses = [cp.maximum(t * r[:, j], (t - 1) * r[:, j]) for j, t in enumerate(levels)]
+    total = cp.sum(losses[0] + losses[1]) / 60 + alpha / 2 * cp.sum_squares(W)
+    least = cp.Problem(cp.Minimize(total)).solve(solver=cp.CLARABEL)
+    assert_allclose(found.objective, least, rtol=2e-4)
 
 
 @pytest.fixture
@@ -216,6 +278,82 @@ def test_default_sizes():
     assert found == [2733, 3333, 3500, 2500, 2500]
     assert sizes.passes_size("kinked", 5400) == 1800
     assert sizes.passes_size("kinked", 20_000) == 2500
+
+    sizes_of_levels = [sizes.levels_size(n, 3) for n in (5000, 6000, 20_000, 10**7)]
+    assert sizes_of_levels == [1000, 2000, 2500, 2500]
+    assert sizes.levels_size(20_000, 10) == 1250
+
+
+@pytest.fixture
+def levels_by_passes(by_passes, monkeypatch):
+    """Use landmarks for levels of more than 300 rows; return the methods taken."""
+    monkeypatch.setattr(sizes, "_LEVELS_ROWS", 300)
+    monkeypatch.setattr(objective, "JOINT_ROWS", 300)
+    return by_passes
+
+
+def joint(**changes):
+    given = {"bandwidth": 1.0, "random_state": 0}
+    return JointQuantileRegressor((0.2, 0.5, 0.7), **given | changes)
+
+
+def test_default_landmarks_of_levels(surface, levels_by_passes):
+    X, y = surface
+    weights = np.random.default_rng(2).exponential(size=len(X))
+    model = joint().fit(X, y, weights)
+    assert levels_by_passes[-1] is methods.Passes
+    assert model.size_ == 300 and model.dual_gap_ <= 5e-2
+    assert np.mean(np.abs(model.predict(X)[:, 1] - np.sin(2 * X[:, 0]) * X[:, 1])) < 0.1
+    model = joint(alpha=1e-4).fit(X, y, weights)
+    sketch = {"sketch": "subsampling", "size": 300, "alpha": 1e-4, "tol": 1e-6}
+    stored = joint(**sketch).fit(X, y, weights)  # a size that is given has features
+    assert levels_by_passes[-1] is methods.Newton
+    assert -1e-6 < model.objective_ / stored.objective_ - 1 <= model.dual_gap_
+    apart = model.predict(X) - stored.predict(X)
+    assert np.sqrt(np.mean(apart**2)) <= 0.05 * np.std(y)
+    model.dual_gap_ = 1e-2
+    assert "0.001, raised to 0.05 for passes" in model.summary()
+
+
+def test_levels_of_dask_rows_have_the_same_fit(surface, levels_by_passes):
+    da = pytest.importorskip("dask.array")
+    X, y = surface
+    here = joint(alpha=1e-4).fit(X, y)
+    there = joint(alpha=1e-4)
+    there.fit(da.from_array(X, (300, 2)), da.from_array(y, 300))
+    assert levels_by_passes[-1] is methods.Passes
+    assert_allclose(there.predict(X), here.predict(X), atol=1e-4)
+
+
+def test_levels_without_a_usable_gap_are_told(surface, levels_by_passes, monkeypatch):
+    monkeypatch.setattr(methods, "_LARGEST_GAP", 0.0)
+    with pytest.warns(ConvergenceWarning):
+        model = joint(alpha=1e-4, max_iter=1).fit(*surface)
+    assert levels_by_passes[-1] is methods.Passes and model.dual_gap_ > 5e-2
+
+
+@pytest.mark.parametrize(("gamma", "ratio"), [(0.0, 3.0), (1e6, 1.0)])
+def test_the_penalty_of_levels_is_that_of_the_level_at_the_center(gamma, ratio):
+    """Parallel levels share a function, the others have one each."""
+    output = QuantileOutput((0.1, 0.6, 0.9), gamma)
+    factor = output.factor(3)
+    y = np.arange(5.0)[:, None]
+    levels = objectives.JointQuantileObjective(y, None, True, output.quantiles, factor)
+    central, found = levels.for_choice()
+    assert central.loss == PinballLoss(0.6)
+    assert found == pytest.approx(ratio)
+
+
+def test_the_strongest_of_equal_penalties_is_chosen_for_levels(surface):
+    X, y = surface
+    model = joint().fit(X, y)
+    data = steps.sketch_rows(model.prepare(X, y))
+    central, _ = model.prepare(X, y).objective.for_choice()
+    sample = choice.LevelsSample.draw(data, central)
+    grid = sample.search(data.kernel, 1e-2)
+    errors = np.array([c.error for c in sample.scored(grid)])
+    shifts = np.array([c.shift for c in grid])[errors <= 1.005 * errors.min()]
+    assert sample.chosen(grid).shift == max(sample.best(grid).shift, *shifts)
 
 
 def test_without_a_usable_gap_features_are_stored(surface, by_passes, monkeypatch):

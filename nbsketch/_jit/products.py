@@ -6,12 +6,14 @@ columns that exceed the cache: these loops are up to twice as fast.
 
 Also the product Z^T W Z v with a row-major matrix, in one pass over its memory.
 
-Four rows at a time stay in the cache between the two products. Sums are float64. Rows
-are divided into a fixed number of parts, each with its own sum, so that the result does
-not depend on the number of threads.
+Four rows at a time stay in the cache between the two products; rows of weight zero are
+skipped. Sums are float64. Rows are divided into a fixed number of parts, each with its
+own sum, so that the result does not depend on the number of threads.
 """
 
 from typing import Any
+
+import numpy as np
 
 from nbsketch._jit import threads
 from nbsketch._jit.compiler import REORDER, compiled
@@ -129,45 +131,53 @@ def add_few_combinations(Z: Any, A: Any, out: Any) -> None:
 
 
 @compiled(fastmath=REORDER)
-def _add_four(z0, z1, z2, z3, v, w0, w1, w2, w3, out):
+def _add_four(Z, rows, weights, v, out):
+    z0 = Z[rows[0]]
+    z1 = Z[rows[1]]
+    z2 = Z[rows[2]]
+    z3 = Z[rows[3]]
     t0 = t1 = t2 = t3 = 0.0
     for j in range(v.size):
         t0 += v[j] * z0[j]
         t1 += v[j] * z1[j]
         t2 += v[j] * z2[j]
         t3 += v[j] * z3[j]
-    t0 = w0 * t0
-    t1 = w1 * t1
-    t2 = w2 * t2
-    t3 = w3 * t3
+    t0 = weights[0] * t0
+    t1 = weights[1] * t1
+    t2 = weights[2] * t2
+    t3 = weights[3] * t3
     for j in range(v.size):
         out[j] += (t0 * z0[j] + t1 * z1[j]) + (t2 * z2[j] + t3 * z3[j])
 
 
 @compiled(inline="always")
 def _add_part(Z, V, weights, out, part):
-    """Add the rows of one part to out[part] (d, s)."""
-    quads = (Z.shape[0] + 3) // 4
-    last = Z.shape[0] - 1
-    for quad in range(part * quads // PARTS, (part + 1) * quads // PARTS):
-        i = 4 * quad
-        # Rows beyond the last one are ignored.
-        i1 = min(i + 1, last)
-        i2 = min(i + 2, last)
-        i3 = min(i + 3, last)
-        w1 = weights[i1] if i1 > i else 0.0
-        w2 = weights[i2] if i2 > i1 else 0.0
-        w3 = weights[i3] if i3 > i2 else 0.0
-        for c in range(V.shape[0]):
-            _add_four(
-                Z[i], Z[i1], Z[i2], Z[i3], V[c],
-                weights[i], w1, w2, w3, out[part, c],
-            )  # fmt: skip
+    """Add the rows of one part to out[part] (d, s), four of nonzero weight at a time.
+
+    The last ones are completed by rows that are ignored.
+    """
+    n = Z.shape[0]
+    rows = np.empty(4, np.intp)
+    shares = np.empty(4)
+    for c in range(V.shape[0]):
+        count = 0
+        for i in range(part * n // PARTS, (part + 1) * n // PARTS):
+            if weights[c, i] != 0.0:
+                rows[count] = i
+                shares[count] = weights[c, i]
+                count += 1
+            if count == 4:
+                _add_four(Z, rows, shares, V[c], out[part, c])
+                count = 0
+        if count > 0:
+            rows[count:] = rows[0]
+            shares[count:] = 0.0
+            _add_four(Z, rows, shares, V[c], out[part, c])
 
 
 @compiled(sources=(threads.__file__,))
 def add_normal(Z, V, weights, out, first, last, together, loop):
-    """Add V Z^T W Z to `out` (PARTS, d, s), for V (d, s) and weights (n,)."""
+    """Add V Z^T W Z to `out` (PARTS, d, s), for V (d, s) and weights (d, n)."""
     if loop:
         in_parallel()
         return

@@ -214,12 +214,11 @@ def _kind_by_passes(model: Any) -> str | None:
     if _is_square(model):
         return "square"
     loss = getattr(model, "loss", None)
-    if loss is None:
-        return "joint"
-    if as_loss(loss).is_smooth:
+    if loss is not None and as_loss(loss).is_smooth:
         return "smooth"
     is_free = model.sketch is None and model.size is None
-    return "kinked" if is_free or model.sketch_.is_identity else None
+    kind = "joint" if loss is None else "kinked"
+    return kind if is_free or model.sketch_.is_identity else None
 
 
 def _is_square(model: Any) -> bool:

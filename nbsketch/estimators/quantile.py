@@ -62,15 +62,18 @@ class JointQuantileRegressor(RegressorMixin, IterativeModel):
     size : int, AutoSize, "auto" or None, default=None
         Number of rows s of a sketch given by name; "auto" doubles it until the held-out
         loss stops improving. None: n / 4, at most 3000 / d for d levels and at most the
-        s with n s^2 = 1.8e10, but never below 100 (or n). Larger sketches are more
-        accurate and slower: solver steps cost (s d)^3. If this gives n, a sketch given
-        by name has n / 2 rows.
+        s with n s^2 = 1.8e10, but never below 100 (or n); from 6000 dense samples with
+        a stationary kernel, ``sketch=None`` and ``cv=None``: n / 3, at most 2500 and
+        12,500 / d. Larger sketches are more accurate and slower: solver steps on a
+        given size cost (s d)^3. If this gives n, a sketch given by name has n / 2 rows.
     alpha : float or None, default=None
         Penalty (> 0). None: the penalty with the lowest loss on a random fifth of the
-        samples (five random folds for at most 500 samples), along a path of penalties.
-        For r d > 400, with r features and d levels, the path uses a third of the
-        features (at most 200) and at most 8000 samples; the penalty is then corrected
-        by the ratio of the best ridge penalties of both problems.
+        samples (five random folds for at most 500 samples), along a path of penalties;
+        from 6000 samples (see `size`) a penalty of the level nearest to 0.5 on a sample
+        of them, the strongest whose error exceeds the lowest by at most 0.5 %. On a
+        given size with r d > 400, for r features and d levels, the path uses a third of
+        the features (at most 200) and at most 8000 samples; the penalty is then
+        corrected by the ratio of the best ridge penalties of both problems.
     cv : int, splitter, iterable of (train, test) or None, default=None
         Samples left out together when length scales, `size` or `alpha` are chosen.
         None: leave-one-out for length scales, a random fifth of the samples otherwise.
@@ -99,9 +102,9 @@ class JointQuantileRegressor(RegressorMixin, IterativeModel):
     tol : float, default=1e-3
         Relative tolerance: stop when the objective is certified to be within this share
         of the minimum; `dual_gap_` is the value reached. Smaller values hardly change
-        predictions; pass 1e-6 for reproducible coefficients. If all of more than 2000
-        samples are used, the tolerance is raised to at least 1e-4; `summary` then
-        reports it.
+        predictions; pass 1e-6 for reproducible coefficients. The tolerance is raised to
+        at least 5e-2 on the default landmarks from 6000 samples, and to 1e-4 on all of
+        more than 2000 samples; `summary` then reports it.
     max_iter : int, default=1000
         Maximum number of iterations of the solver.
     max_seconds : float or None, default=None

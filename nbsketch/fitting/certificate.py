@@ -160,7 +160,8 @@ class FittedCertificate:
         if not solution.objective > 0:
             return self._raised(expanded, 0.0)
         lost = self._lost(expanded) + self._lost_to_features(solution, expanded, design)
-        nugget = solution.alpha / 2 * design.lost_to_nugget(solution.coef)
+        own = np.column_stack([state.coef for state in solution.states if state])
+        nugget = solution.alpha / 2 * design.lost_to_nugget(own)
         return self._raised(expanded, lost + nugget / solution.objective)
 
     def of_rows(self, solution: FeatureSolution) -> FeatureSolution:

@@ -66,6 +66,8 @@ _LARGEST_GAP = 0.05
 # The same for losses other than the square loss, with the maximum number of steps.
 _DUAL_TOL = 1e-2
 _DUAL_STEPS = 60
+# Ratio of errors of the median that are equal for the other quantile levels.
+_EQUAL = 1.005
 # Up to this many rows, blocks of the kernel matrix are copied, not evaluated.
 _STORED_ROWS = 3200
 
@@ -91,21 +93,17 @@ def choose_on_sample(
     """
     kernel = data.kernel
     n = data.rows.shape[0]
-    relative = objective.relative()
+    relative, ratio = objective.for_choice()
     first = kind.first(data, relative)
     sample = kind.draw(data, relative)
     least = _LEAST_START * sample.variance(kernel) * relative.slope_ratio()
     sample = replace(sample, weakest=_WEAKEST * least)
     start = max(n * first.alpha, least)
     if data.inputs.length_scales is None:
-        best = sample.best(sample.search(kernel, start))
+        best = sample.chosen(sample.search(kernel, start))
     else:
         best = _choose_width(sample, kernel, start)
-    return (
-        _with_kernel(data, best.kernel),
-        objective.loss_scale * best.shift / n,
-        first.order,
-    )
+    return (_with_kernel(data, best.kernel), ratio * best.shift / n, first.order)
 
 
 def _choose_width(sample: SplitSample, kernel: Any, start: float) -> Choice:
@@ -125,7 +123,7 @@ def _choose_width(sample: SplitSample, kernel: Any, start: float) -> Choice:
             break
         # The lambda predicted from longer length scales may be far from the optimum.
         grid = sample.grown(shorter)
-    return sample.best(grid)
+    return sample.chosen(grid)
 
 
 def _order(choice: Choice) -> tuple[float, float]:
@@ -261,6 +259,10 @@ class SplitSample:
         """
         errors = np.array([choice.error for choice in choices])
         return int(np.argmax(errors <= (1 + self._TIE) * errors.min()))
+
+    def chosen(self, grid: list[Choice]) -> Choice:
+        """Return the choice of a grid for the fit (unchanged here)."""
+        return self.best(grid)
 
     def variance(self, kernel: Any) -> float:
         """Return the variance of the kernel features on a subset of the rows.
@@ -505,3 +507,18 @@ class DualSample(SplitSample):
             c._replace(error=next(errors)) if np.isfinite(c.error) else c
             for c in choices
         ]
+
+
+class LevelsSample(DualSample):
+    """Sample for several quantile levels, with fits of one of them."""
+
+    def chosen(self, grid: list[Choice]) -> Choice:
+        """Return the strongest penalty whose error is hardly larger than the least.
+
+        The errors of the median are flat where outer levels are already overfitted.
+        """
+        best = self.best(grid)
+        scored = self.scored(grid)
+        limit = _EQUAL * min(choice.error for choice in scored)
+        equal = [choice for choice in scored if choice.error <= limit]
+        return max(best, *equal, key=lambda choice: choice.shift)

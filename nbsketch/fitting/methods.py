@@ -30,6 +30,7 @@ from nbsketch.fitting import plan as sizes
 from nbsketch.fitting.certificate import FittedCertificate, values_scale
 from nbsketch.fitting.choice import (
     DualSample,
+    LevelsSample,
     SplitSample,
     choose_on_sample,
     gram,
@@ -65,7 +66,7 @@ _TRIALS = 8
 # Dual: gap at which test losses no longer change, above the number of rows that have
 # features (kinks: test losses of 0.999 to 1.003 in 0.28 to 0.95 of the time of 1e-4,
 # three functions, 2500 to 5000 rows). `tol` is raised to these; `summary` reports it.
-_PASSES_TOL = {"square": 1e-3, "smooth": 1e-3, "kinked": 5e-2}
+_PASSES_TOL = {"square": 1e-3, "smooth": 1e-3, "kinked": 5e-2, "joint": 5e-2}
 _DUAL_TOL = {"smooth": 1e-4, "kinked": 1e-2, "joint": 1e-4}
 # Dual: up to this many rows, using the features of all rows is affordable if the dual
 # does not converge.
@@ -104,9 +105,8 @@ class Method(ABC):
         if self.sample is None:
             return self._with_alpha()
         with one_thread(), share_of_time(self.choice_share):
-            data, alpha, order = choose_on_sample(
-                self.data, self.objective, self.sample
-            )
+            kind = LevelsSample if self.objective.loss_kind == "joint" else self.sample
+            data, alpha, order = choose_on_sample(self.data, self.objective, kind)
         return replace(self, data=data, known_alpha=alpha, order=order)
 
     def choose_width(self) -> Method:
@@ -418,13 +418,17 @@ class Passes(Newton):
         until the passes converge.
         """
         penalties = self._penalties()
-        if not self._is_too_slow():
+        has_features = self.objective.has_features(self.data.sketch.shape[0])
+        if has_features and not self._is_too_slow():
             penalties = [alpha for alpha in penalties if alpha == self.alpha]
         for alpha in penalties:
             solution = next(self.path([alpha]))
             if solution.gap <= _LARGEST_GAP or is_stopped():
-                return solution._replace(order=self.order)
-        return super().solve()
+                break
+        else:
+            if has_features:
+                return super().solve()
+        return solution._replace(order=self.order)
 
     def _penalties(self) -> list[float]:
         """Return the penalty; if chosen, at least the resolution of the landmarks."""

@@ -22,7 +22,7 @@ from nbsketch._machine.memory import fits
 from nbsketch._report.progress import is_stopped, report, solver_callback
 from nbsketch._report.validation import check_choice
 from nbsketch._report.warning import warn
-from nbsketch.fitting.plan import Plan, SolveOptions, iterative_size
+from nbsketch.fitting.plan import JOINT_ROWS, Plan, SolveOptions, iterative_size
 from nbsketch.fitting.sketched import TuningTarget
 from nbsketch.rows.inputs import TrainingRows
 from nbsketch.rows.outliers import (
@@ -151,6 +151,19 @@ class Objective(ABC):
     def cheaper(self) -> Self:
         """Return a cheaper objective with a similar best penalty."""
         return self
+
+    @property
+    def n_levels(self) -> int:
+        """Number of coupled quantile levels; 1 for other losses."""
+        return 1
+
+    def has_features(self, size: int) -> bool:
+        """Return whether Newton steps on the features of a sketch are affordable."""
+        return self.n_levels == 1 or size * self.n_levels <= JOINT_ROWS
+
+    def for_choice(self) -> tuple[Objective, float]:
+        """Return an objective to choose the penalty, and the ratio of the penalties."""
+        return self.relative(), self.loss_scale
 
     def tuning_target(self, alpha: float | None) -> TuningTarget:
         """Return the problem for which length scales are learned."""

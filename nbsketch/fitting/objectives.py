@@ -219,12 +219,28 @@ class JointQuantileObjective(Objective):
 
     def default_size(self) -> int:
         """Return the default size of a sketch."""
-        return joint_size(len(self.targets), len(self.quantiles))
+        return joint_size(len(self.targets), self.n_levels)
+
+    @property
+    def n_levels(self) -> int:
+        """Number of levels."""
+        return len(self.quantiles)
 
     @property
     def loss_kind(self) -> str | None:
         """Kind "joint", if only the output matrix couples the levels."""
         return None if self.non_crossing else "joint"
+
+    def for_choice(self) -> tuple[Objective, float]:
+        """Return the objective of the level nearest to the median, and the ratio.
+
+        A function that all levels share then has the same penalty in both problems.
+        """
+        level = min(self.quantiles, key=lambda level: abs(level - 0.5))
+        args = self.targets, self.weights, self.fit_intercept, PinballLoss(level)
+        shared = self.factor.sum(axis=1)
+        ratio = float(shared @ shared) / self.n_levels
+        return ScalarObjective(*args, folds=self.folds), ratio
 
     def dual_path(
         self, K: Any, alphas: Iterable[float], **options: Any

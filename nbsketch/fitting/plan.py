@@ -86,10 +86,13 @@ _ITERATIVE_WORK = 5e10
 # three times the time, which equals that of the exact method at its limit.
 _NEWTON_SIZE = 1250
 _NEWTON_WORK = {"smooth": 3e10, "kinked": 1.5e10}
-# Joint quantile levels: Newton steps factorize matrices of size times levels, at most
-# this; few are needed after splitting steps.
-_JOINT_ROWS = 3000
+# Joint quantile levels: Newton steps on features factorize matrices of size times
+# levels, at most this; few are needed after splitting steps.
+JOINT_ROWS = 3000
 _JOINT_WORK = 1.8e10
+# From this many rows passes have lower errors, with at most this size times levels.
+_LEVELS_ROWS = 6000
+_LEVELS_WORK = 12_500
 _STOCHASTIC_SIZE = 300
 # Above the memory limit a default size is reduced, at least to this,
 _LEAST_SYSTEM = 500
@@ -426,9 +429,17 @@ def newton_size(loss: str, n: int, n_outputs: int) -> int:
 
 
 def joint_size(n: int, n_levels: int) -> int:
-    """Return the default sketch size for jointly solved quantile levels."""
-    largest = max(_LEAST_SIZE, min(n // 4, _solvable(_JOINT_ROWS) // n_levels))
+    """Return the default sketch size for quantile levels solved on features."""
+    largest = max(_LEAST_SIZE, min(n // 4, _solvable(JOINT_ROWS) // n_levels))
     return _affordable(n, _JOINT_WORK, largest)
+
+
+def levels_size(n: int, n_levels: int) -> int:
+    """Return the default number of landmarks for quantile levels, by passes if many."""
+    if n < _LEVELS_ROWS:
+        return joint_size(n, n_levels)
+    landmarks = min(passes_size("kinked", n), _LEVELS_WORK // n_levels)
+    return max(landmarks, joint_size(n, n_levels))
 
 
 def stochastic_size(n: int) -> int:

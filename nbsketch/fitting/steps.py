@@ -116,6 +116,8 @@ def _usual_size(problem: Problem) -> int:
     kind = objective.loss_kind
     if kind is None or not _may_be_exact(problem):
         return objective.default_size()
+    if kind == "joint":
+        return sizes.levels_size(len(objective.targets), objective.n_levels)
     shape = *problem.rows.shape, objective.targets.shape[1]
     return sizes.default_size(kind, *shape, is_robust=objective.is_robust)
 
@@ -128,7 +130,7 @@ def _may_be_exact(problem: Problem) -> bool:
     """
     plan = problem.plan
     objective = problem.objective
-    if plan.stochastic or not plan.is_free or objective.loss_kind in (None, "joint"):
+    if plan.stochastic or not plan.is_free or objective.loss_kind is None:
         return False
     dense = not sp.issparse(problem.rows) and objective.folds is None
     return dense and isinstance(plan.given_kernel, StationaryKernel)
@@ -149,10 +151,9 @@ def _kind(problem: Problem, data: SketchedData) -> type[Method]:
         # For labels and counts, landmarks are less accurate than a good penalty on all
         # rows.
         passes = problem.plan.alpha is not None or problem.objective.is_robust
-        if kind == "kinked":  # a small gap takes many passes
+        if kind in ("kinked", "joint"):  # a small gap takes many passes
             passes = problem.plan.is_free and problem.objective.is_robust
-        scalar = kind in ("smooth", "kinked")
-        if scalar and passes and _is_large_sketch(problem, data):
+        if kind and passes and _is_large_sketch(problem, data):
             return Passes
         in_memory = not isinstance(data.rows, PartitionedRows)
         # Joint quantile levels use features up to a larger n.
@@ -162,7 +163,8 @@ def _kind(problem: Problem, data: SketchedData) -> type[Method]:
         if all_rows:
             return Dual
         has_few = sizes.has_few_outputs(problem.objective.targets.shape[1])
-        return DefaultLandmarks if has_few and _may_be_exact(problem) else Newton
+        is_default = kind != "joint" and has_few and _may_be_exact(problem)
+        return DefaultLandmarks if is_default else Newton
     if kind is None:
         return ClosedForm
     if all_rows and sizes.is_solved_by_passes(n):
@@ -186,6 +188,8 @@ def _is_large_sketch(problem: Problem, data: SketchedData) -> bool:
         return False
     if size > _FEW_ROWS and not has_seconds(closed_seconds, n, size):
         return True
+    if problem.objective.loss_kind == "joint":
+        return not problem.objective.has_features(size)
     landmarks = len(data.sketch.columns)
     kept = kept_share(n, size)
     return sizes.is_large(size, n, landmarks, searched=searched, kept=kept)

@@ -32,13 +32,18 @@ _SECONDS_PER_VALUE = 3e-10
 def normal_of(
     blocks: Iterable[NDArray], V: NDArray, weights: NDArray | None
 ) -> NDArray:
-    """Return Z^T W Z V for V of shape (s, d), given blocks of the rows of Z."""
+    """Return Z^T W Z V for V of shape (s, d), given blocks of the rows of Z.
+
+    `weights` has the shape (n,), or (n, d) for weights of each column.
+    """
     V = np.ascontiguousarray(V.T, dtype=np.float64)
     out = np.zeros((jit.PARTS, *V.shape))
     start = 0
     for Z in blocks:
         stop = start + len(Z)
-        part = np.ones(len(Z)) if weights is None else weights[start:stop]
+        part = np.ones((len(V), len(Z)))
+        if weights is not None:
+            part *= weights[start:stop].T
         seconds = _SECONDS_PER_VALUE * Z.size * len(V) / jit.PARTS
         run_tiles(jit.add_normal, jit.PARTS, seconds, Z, V, part, out)
         start = stop
@@ -48,10 +53,13 @@ def normal_of(
 def times_of(blocks: Iterable[NDArray], V: NDArray) -> NDArray:
     """Return Z V for V of shape (s, d), given blocks of the rows of Z."""
     parts = []
+    columns = np.ascontiguousarray(V.T)
     for Z in blocks:
-        parts.append(np.empty((len(Z), V.shape[1])))
-        for c, column in enumerate(np.ascontiguousarray(V.T)):
-            jit.row_products(Z, column, parts[-1][:, c])
+        parts.append(np.empty((len(Z), len(columns))))
+        if len(columns) == 1:
+            jit.row_products(Z, columns[0], parts[-1][:, 0])
+        else:
+            jit.products_of_few(Z, columns, parts[-1])
     return np.concatenate(parts)
 
 
@@ -60,8 +68,11 @@ def adjoint_of(blocks: Iterable[NDArray], U: NDArray, size: int) -> NDArray:
     out = np.zeros((U.shape[1], size))
     start = 0
     for Z in blocks:
-        for c, total in enumerate(out):
-            jit.add_all(Z, np.ascontiguousarray(U[start : start + len(Z), c]), total)
+        part = np.ascontiguousarray(U[start : start + len(Z)])
+        if len(out) == 1:
+            jit.add_all(Z, part[:, 0], out[0])
+        else:
+            jit.add_few_combinations(Z, part, out)
         start += len(Z)
     return out.T
 
@@ -93,7 +104,7 @@ class SketchedOperator(ABC):
 
     @abstractmethod
     def normal(self, V: NDArray, weights: NDArray | None = None) -> NDArray:
-        """Return Z^T W Z V for V of shape (s, d)."""
+        """Return Z^T W Z V for V of shape (s, d); W has one column, or d."""
 
     @abstractmethod
     def times(self, V: NDArray) -> NDArray:
@@ -137,7 +148,7 @@ class ColumnBlocks:
         self._kept: list[NDArray] = []
 
     def normal(self, V: NDArray, weights: NDArray | None = None) -> NDArray:
-        """Return Z^T W Z V for V of shape (s, d)."""
+        """Return Z^T W Z V for V of shape (s, d); W has one column, or d."""
         return normal_of(self.blocks(), V, weights)
 
     def adjoint(self, U: NDArray) -> NDArray:

@@ -233,9 +233,15 @@ def solve_joint_pinball(
     problem = newton_problem(
         design, y, losses, alpha, sample_weight, fit_intercept, T, bool(non_crossing)
     )
+    search: Any = NewtonSearch
+    if isinstance(design, LandmarkDesign):
+        search = PassesSearch
+        state = state or cold_start(problem)
     options = tol, max_iter, state, callback, splitting_start
-    solution = minimize(problem, NewtonSearch, *options)
-    return solution._replace(dual=np.ascontiguousarray(np.asarray(solution.dual).T))
+    solution = minimize(problem, search, *options)
+    dual = np.ascontiguousarray(np.asarray(solution.dual).T)
+    assert solution.state is not None  # a search ends with one
+    return solution._replace(dual=dual, state=solution.state._replace(dual=dual))
 
 
 def _pinball_losses(levels: NDArray, n: int, ordered: bool) -> RowLoss:

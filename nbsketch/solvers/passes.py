@@ -44,14 +44,13 @@ _LEAST_MASS = 1e-12
 _WIDE = 4.0
 # Least squares steps before a loss is smoothed: the second uses the spread of the
 # first.
-# first.
 _RIDGES = 2
 # Relative accuracy of the directions of a smoothed loss.
 _ROUGH = 0.2
 # The accuracy of a direction relative to the one that reaches the tolerance.
 _LAST = 0.5
 # Ratio of mean curvatures above which a preconditioner is recomputed.
-_STALE = 3.0
+_STALE = 10.0
 
 
 class WhitenedColumns(Design):
@@ -93,7 +92,7 @@ class WhitenedColumns(Design):
         return sums.reshape(self.shape[1:] + A.shape[1:])
 
     def normal(self, W: NDArray, weights: NDArray) -> NDArray:
-        """Return ``Z^T diag(weights) Z W`` in one pass."""
+        """Return ``Z^T (weights * Z W)`` in one pass, for weights (n,) or (n, d)."""
         return self._whitened(self.columns.normal(self.of_columns(W), weights))
 
     def gather(self, rows: NDArray) -> WhitenedColumns:
@@ -155,18 +154,21 @@ class LandmarkDesign(WhitenedColumns):
 
 
 class PassesSearch(SmoothSearch):
-    """Search for losses without kinks, with Newton directions computed by passes.
+    """Search for sums of m losses per row, with Newton directions computed by passes.
+
+    The preconditioner replaces the curvatures of each term by their mean, so that a
+    rotation of the outputs makes it block-diagonal.
 
     Attributes
     ----------
-    rates : ndarray of shape (n,)
-        Weights times curvatures, over n.
-    mass : float
-        Their sum.
-    border : ndarray of shape (s,)
+    rates : ndarray of shape (n, m)
+        Weights times curvatures of each term, over n.
+    mass : ndarray of shape (m,)
+        Their sums.
+    border : ndarray of shape (s, m)
         ``Z^T rates``.
-    level : float
-        Mean curvature of the preconditioner.
+    level : ndarray of shape (m,)
+        Mean curvatures of the preconditioner.
     is_flat : bool
         Whether all rows have the largest curvature, as in a least squares step: far
         from the minimum few rows have curvature.
@@ -177,7 +179,7 @@ class PassesSearch(SmoothSearch):
     patience = 12
     inexact = 10.0
     shrink = 0.7
-    level = 0.0
+    level: Any = 0.0
 
     def _begin(self, state: State) -> Certificate:
         p = self.problem
@@ -225,12 +227,12 @@ class PassesSearch(SmoothSearch):
     def _sums(self) -> NDArray:
         """Return ``Z^T (s a)^T``, in one pass with `border`."""
         p = self.problem
-        self.rates = p.curved(self.curvature, np.ones(1))[0] / p.n
-        self.mass = max(float(self.rates.sum()), _LEAST_MASS)
-        sides = np.column_stack([p.weighted(self.a)[0], self.rates])
-        sums = self._design.rmv(sides)
-        self.border = sums[:, 1]
-        return sums[:, :1]
+        m = len(self.a)
+        self.rates = p.curved(self.curvature, np.ones(1)).T / p.n
+        self.mass = np.maximum(self.rates.sum(axis=0), _LEAST_MASS)
+        sums = self._design.rmv(np.hstack([p.weighted(self.a).T, self.rates]))
+        self.border = sums[:, m:]
+        return sums[:, :m]
 
     @property
     def _forcing(self) -> float:
@@ -239,23 +241,30 @@ class PassesSearch(SmoothSearch):
         return max(_ROUGH if self.sigma > 0 else super()._forcing, needed)
 
     def _direction(self, rho: NDArray) -> NDArray:
-        self.is_stale = not self.level / _STALE < self.mass < self.level * _STALE
+        fresh = (self.level < self.mass * _STALE) & (self.mass < self.level * _STALE)
+        self.is_stale = not fresh.all()
         step = super()._direction(rho)
         self.move = self.problem.predict(*self.problem.split(step))
         return step
 
     def _preconditioner(self) -> Inverse:
+        """Return the inverse for the mean curvatures, in blocks by rotated outputs."""
         p = self.problem
         matrix, root = self._design.scatter
+        if p.fit_intercept:
+            matrix = matrix - np.outer(root, root).T  # in the order of columns
         self.level = self.mass
-        matrix = self.level * (matrix - np.outer(root, root) * p.fit_intercept)
-        upper, _ = raised_cholesky(np.asfortranarray(matrix), p.alpha)
+        scales, rotation = np.linalg.eigh((p.T * self.level) @ p.T.T)
+        factors = [raised_cholesky(scale * matrix, p.alpha)[0] for scale in scales]
 
         def solve(flat: NDArray) -> NDArray:
             mean = self.border / self.mass
             W, b = p.split(flat)
-            W = solve_positive_upper(upper, W - np.outer(mean, b))
-            return p.flat(W, b / self.mass - mean @ W)
+            W = (W - (mean * b) @ p.T.T) @ rotation
+            columns = zip(factors, W.T, strict=True)
+            W = np.column_stack([solve_positive_upper(*pair) for pair in columns])
+            W = W @ rotation.T
+            return p.flat(W, b / self.mass - (mean * (W @ p.T)).sum(axis=0))
 
         return solve
 
@@ -263,7 +272,7 @@ class PassesSearch(SmoothSearch):
         """Return the product without the change of predictions, half of a pass."""
         p = self.problem
         W, b = p.split(direction)
-        image = (
-            self._design.normal(W, self.rates) + p.alpha * W + np.outer(self.border, b)
-        )
-        return p.flat(image, self.border @ W + self.mass * b), np.zeros(1)
+        V = W @ p.T
+        image = self._design.normal(V, self.rates) + self.border * b
+        slopes = (self.border * V).sum(axis=0) + self.mass * b
+        return p.flat(image @ p.T.T + p.alpha * W, slopes), np.zeros(1)

@@ -293,8 +293,8 @@ def levels_by_passes(by_passes, monkeypatch):
 
 
 def joint(**changes):
-    given = {"bandwidth": 1.0, "random_state": 0}
-    return JointQuantileRegressor((0.2, 0.5, 0.7), **given | changes)
+    given = {"quantiles": (0.2, 0.5, 0.7), "bandwidth": 1.0, "random_state": 0}
+    return JointQuantileRegressor(**given | changes)
 
 
 def test_default_landmarks_of_levels(surface, levels_by_passes):
@@ -304,6 +304,8 @@ def test_default_landmarks_of_levels(surface, levels_by_passes):
     assert levels_by_passes[-1] is methods.Passes
     assert model.size_ == 300 and model.dual_gap_ <= 5e-2
     assert np.mean(np.abs(model.predict(X)[:, 1] - np.sin(2 * X[:, 0]) * X[:, 1])) < 0.1
+    joint(quantiles=(0.5,)).fit(X, y)
+    assert levels_by_passes[-1] is methods.Passes
     model = joint(alpha=1e-4).fit(X, y, weights)
     sketch = {"sketch": "subsampling", "size": 300, "alpha": 1e-4, "tol": 1e-6}
     stored = joint(**sketch).fit(X, y, weights)  # a size that is given has features

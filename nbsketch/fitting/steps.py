@@ -189,7 +189,7 @@ def _is_large_sketch(problem: Problem, data: SketchedData) -> bool:
     if size > _FEW_ROWS and not has_seconds(closed_seconds, n, size):
         return True
     if problem.objective.loss_kind == "joint":
-        return not problem.objective.has_features(size)
+        return size > problem.objective.default_size()
     landmarks = len(data.sketch.columns)
     kept = kept_share(n, size)
     return sizes.is_large(size, n, landmarks, searched=searched, kept=kept)

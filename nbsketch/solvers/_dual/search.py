@@ -155,7 +155,8 @@ def _factorize(K: SymmetricOperator, rows: NDArray, system: InsideSystem) -> Dir
         return Direction(d, np.zeros(sums.count), d, 0)
     matrix = K.block(rows)
     matrix[np.diag_indices_from(matrix)] += system.shift / system.weights[rows]
-    upper, _ = raised_cholesky(matrix, 0.0, _JITTER * float(np.trace(matrix)))
+    # LAPACK reads columns, and the matrix is symmetric: its transpose is copied faster.
+    upper, _ = raised_cholesky(matrix.T, 0.0, _JITTER * float(np.trace(matrix)))
     sides = np.column_stack([system.right[rows], sums.indicators])
     solved = solve_positive_upper(upper, sides)
     sums.set(solved[:, 1:])

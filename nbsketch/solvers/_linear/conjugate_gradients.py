@@ -211,11 +211,14 @@ class StoredMatrix:
         """Return K[index][:, index] in float64."""
         if np.array_equal(index, np.arange(len(self._matrix))):
             return self._matrix.astype(np.float64)  # a tenth of the time
-        return self._matrix[np.ix_(index, index)].astype(np.float64, copy=False)
+        return self._part(index).astype(np.float64, copy=False)
 
     def take(self, index: NDArray) -> StoredMatrix:
         """Return the submatrix of some rows and columns."""
-        return StoredMatrix(self._matrix[np.ix_(index, index)])
+        return StoredMatrix(self._part(index))
+
+    def _part(self, index: NDArray) -> NDArray:
+        return self._matrix.take(index, 0).take(index, 1)  # half the time of np.ix_
 
     def diag(self) -> NDArray:
         """Return the diagonal."""

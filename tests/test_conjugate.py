@@ -382,3 +382,13 @@ def test_a_diagonal_is_raised_until_there_is_a_factor(shift, more, raised, rng):
     expected = np.linalg.inv(matrix + raised * np.eye(6))
     assert_allclose(solve_positive_upper(upper, np.eye(6)), expected, atol=1e-12)
     assert_allclose(solve_positive_upper(upper, np.ones(6)), expected.sum(axis=1))
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+def test_parts_of_a_stored_matrix_have_the_rows_and_columns_of_an_index(dtype, rng):
+    matrix = rng.normal(size=(7, 7)).astype(dtype)  # asymmetric: their order counts
+    index = np.array([5, 0, 3, 3])
+    expected = [[matrix[i, j] for j in index] for i in index]
+    stored = StoredMatrix(matrix)
+    assert_array_equal(stored.block(index), np.array(expected, "f8"), strict=True)
+    assert_array_equal(stored.take(index).rows(np.arange(4)), expected)

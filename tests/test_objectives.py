@@ -322,7 +322,8 @@ def test_a_path_ends_where_weaker_penalties_lose(seed, monkeypatch):
     best, path = choose()
     assert alpha == best
     tried, path = tried[::5], path[::5]  # of five folds
-    assert tried == path[: len(tried)] and path.index(best) + 3 <= len(tried) < 19
+    nearest = np.argmin(np.abs(np.log(path) - np.log(best)))
+    assert tried == path[: len(tried)] and nearest + 3 <= len(tried) < 19
 
 
 def joint_problem(n=1200, r=240, seed=0):
@@ -641,7 +642,8 @@ def test_many_classes_take_the_penalty_of_a_smaller_problem(monkeypatch):
     )
     assert near < 1.03 * path.errors.min()
     chosen, path = choices([0, 1, 2])  # few unknowns: the whole path
-    assert chosen == path.best and len(smaller) == 1
+    assert_allclose(chosen, path.interpolated, rtol=0.02)  # other starts of solvers
+    assert len(smaller) == 1
 
 
 @pytest.mark.parametrize("n", [5, 103, 500])
@@ -674,7 +676,7 @@ def test_the_penalty_of_few_rows_is_that_of_five_folds():
 
     losses = np.array([mean_loss(alpha) for alpha in path])
     found = objective.choose_alpha(design, np.random.default_rng(1))
-    assert losses[np.flatnonzero(path == found)[0]] <= 1.005 * losses.min()
+    assert mean_loss(found) <= 1.005 * losses.min()
 
 
 def test_a_warm_start_that_leads_astray_is_given_up(monkeypatch):

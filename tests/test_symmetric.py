@@ -16,6 +16,7 @@ from nbsketch import (
     GaussianKernel,
     LaplacianKernel,
     MaternKernel,
+    PrecomputedKernel,
     SobolevKernel,
 )
 from nbsketch._jit import compiler, threads
@@ -86,6 +87,19 @@ def test_rows_in_single_precision_use_the_code_for_double_precision(rng, monkeyp
     assert_array_equal(K.block(index), values[:, index])
     assert_close(K.combine(index, np.ones(2)), values.sum(axis=0), 1e-12)
     assert K.rows(index).dtype == np.float32 and types == {np.dtype(np.float64)}
+
+
+def test_a_precomputed_matrix_is_not_copied_in_double_precision(rng):
+    matrix = rng.standard_normal((1000, 3)) @ rng.standard_normal((3, 1000))
+    matrix = np.float32(matrix + matrix.T)
+    tracemalloc.start()
+    try:
+        K = SymmetricGram(PrecomputedKernel(), matrix, memory=0.0)
+        combined = K.combine(np.array([3, 8]), np.ones(2))
+        assert tracemalloc.get_traced_memory()[1] < matrix.nbytes
+    finally:
+        tracemalloc.stop()
+    assert_close(combined, matrix[:, [3, 8]].sum(axis=1), 1e-6)
 
 
 @pytest.mark.parametrize("kernel", [GaussianKernel(1.5), LaplacianKernel(2.0)])

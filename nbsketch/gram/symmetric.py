@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -94,8 +95,6 @@ class SymmetricGram:
         if form is not None:  # else rows may be those of a precomputed matrix
             X = rounded_rows(form, X, self.dtype)
         self.X = X if sp.issparse(X) else np.ascontiguousarray(X)
-        # The same values: compiled code for float32 would cost a second in a first fit.
-        self._double = self.X.astype(np.float64, copy=False)
         self.shape = (X.shape[0], X.shape[0])
         self.n_products = 0
         n_bytes = X.shape[0] ** 2 / 2 * self.dtype.itemsize
@@ -106,6 +105,15 @@ class SymmetricGram:
             if dense
             else _BlockPairs(self.kernel, self.X, self.dtype, kept)
         )
+
+    @cached_property
+    def _double(self) -> Any:
+        """The rows in float64, but not those of a precomputed matrix.
+
+        Compiled code for float32 would cost a second in a first fit.
+        """
+        is_compiled = self.kernel.compiled_form(self.X.shape[1]) is not None
+        return self.X.astype(np.float64, copy=False) if is_compiled else self.X
 
     def __matmul__(self, V: NDArray) -> NDArray:
         """Return K V, of shape (n,) or (n, d), in float64."""
@@ -146,7 +154,7 @@ class SymmetricGram:
 
     def block(self, index: NDArray) -> NDArray:
         """Return K[index][:, index] in float64."""
-        double = self._double[index]
+        double = self.X[index].astype(np.float64, copy=False)
         landmarks = self.kernel.take(self.X, index)
         pairwise = np.ndim(landmarks) == 1
         values = self.kernel(double, landmarks if pairwise else double)

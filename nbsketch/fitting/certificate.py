@@ -277,7 +277,7 @@ def warn_of(solution: FeatureSolution) -> None:
         )
         if solution.gap > USABLE_GAP and not is_asked():
             text += ". Raise `max_seconds` or `alpha`, or pass a smaller `size`"
-    if text:  # at the line that calls `fit`
+    if text:
         warn(text, ConvergenceWarning)
     if solution.order is not None and solution.order.is_contradicted:
         warn(dependent_rows(solution.order))

@@ -162,6 +162,7 @@ class SplitSample:
     _FIRST: ClassVar[tuple[int, ...]] = (0, -1, -2)
     _WEAKER: ClassVar[tuple[int, ...]] = (-1, -2)
     _NEAR: ClassVar[tuple[int, ...]] = (1, 0, -1)
+    # Share by which the errors of penalties differ that are equally good.
     _TIE: ClassVar[float] = 0.0
     # Maximum number of fitted rows.
     most_rows = LARGEST_FIT

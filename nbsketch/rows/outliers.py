@@ -408,11 +408,11 @@ def _limit(sizes: NDArray) -> float:
     least = _CHANCE
     found = np.inf
     ascending = np.sort(sizes)
-    for limit, ratio in product(_LIMITS, _RATIOS):
+    for limit, ratio in product(_LIMITS[ascending[-1] > _LIMITS], _RATIOS):
         low = limit / ratio
         beyond = len(sizes) - np.searchsorted(ascending, limit, "right")
         between = len(sizes) - np.searchsorted(ascending, low, "right") - beyond
-        if beyond and low >= _LOWEST and between <= _IN_GAP * beyond:
+        if low >= _LOWEST and between <= _IN_GAP * beyond:
             share = ratio ** -_power(ascending, low)
             chance = scipy.special.bdtrc(beyond - 1, beyond + between, share)
             if chance < least:

@@ -140,7 +140,7 @@ def learn_scales(
     is_large = len(data.Y) > LARGE and not budget.is_spent
     if is_large:
         finer = learn(data, FAMILIES[SMOOTH], points[0], rng, budget)
-        points = [_best(data, SMOOTH, [points[0], finer])]
+        points = [min(points[0], finer, key=partial(_leaf_error, data, SMOOTH))]
     tree = grow(data.rows, np.exp(points[0][:-1]), _PENALTY_ROWS, rng)
     drawn = rng.integers(tree.n_leaves, size=_LEAVES if is_large else 1)
     sample = [tree.leaf(int(i)) for i in drawn]
@@ -150,7 +150,8 @@ def learn_scales(
         start = np.append(np.log(smooth.inverse) + _NARROW, log_tau)
         count = _ROUGH_SEARCHES if is_large else 1
         search = partial(learn, data, FAMILIES[ROUGH], start, rng, budget)
-        points.append(_best(data, ROUGH, _repeated(search, count, budget)))
+        error = partial(_leaf_error, data, ROUGH)
+        points.append(_best_of(search, count, budget, error))
     scales = [smooth, best_penalty(data, Scales.at(ROUGH, points[1]), sample)]
     if len(rows.kept) <= ALONE:
         wide = smooth.inverse * np.exp(_WIDE)
@@ -159,23 +160,19 @@ def learn_scales(
     return rows.scaler, scales
 
 
-def _repeated(search: Callable[[], Any], count: int, budget: Budget) -> list[Any]:
-    """Return the results of searches, fewer if the budget is spent, at least one."""
+def _best_of(
+    search: Callable[[], Any], count: int, budget: Budget, error: Callable[[Any], float]
+) -> Any:
+    """Return the best of some searches, fewer if the budget is spent, at least one."""
     found = [search()]
     while len(found) < count and not budget.is_spent:
         found.append(search())
-    return found
+    return found[0] if len(found) == 1 else min(found, key=error)
 
 
-def _best(data: Training, family: str, points: list[NDArray]) -> NDArray:
-    """Return the point with the lowest error on some leaves."""
-    if len(points) == 1:
-        return points[0]
-    return min(points, key=lambda point: _leaf_error(data, Scales.at(family, point)))
-
-
-def _leaf_error(data: Training, scales: Scales) -> float:
+def _leaf_error(data: Training, family: str, point: NDArray) -> float:
     """Return the leave-one-out error on some leaves."""
+    scales = Scales.at(family, point)
     trial = np.random.default_rng(0)  # not part of the fit
     leaves = _drawn_leaves(data, scales, _LEAVES, trial)
     return left_out_error(data, scales, leaves)(scales.tau)
@@ -201,12 +198,11 @@ def _searched(
 
     def error(candidate: tuple[InputScaler, NDArray]) -> float:
         data = preprocessed(replace(part, scaler=candidate[0]))
-        return _leaf_error(data, Scales.at(SMOOTH, candidate[1]))
+        return _leaf_error(data, SMOOTH, candidate[1])
 
     part = _part(rows, rng)
     search = partial(_search, part, rng, budget)
-    found = _repeated(search, _SMOOTH_SEARCHES, budget)
-    return found[0] if len(found) == 1 else min(found, key=error)
+    return _best_of(search, _SMOOTH_SEARCHES, budget, error)
 
 
 def _part(rows: Rows, rng: np.random.Generator) -> Rows:

@@ -10,7 +10,6 @@ fitted.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
@@ -56,8 +55,6 @@ _PENALTY_ROWS = 800
 _ROWS = 1000
 # Length scales are learned on residuals cut at this many robust deviations.
 _WINSORIZED = 3.0
-# Targets are cut at this many deviations for the first length scale.
-_CLIP = 5.0
 # Predictions exceed the range of the targets by at most this share of it.
 MARGIN = 0.1
 
@@ -208,12 +205,8 @@ def _left_out(scales: Scales, Z: NDArray, Y: NDArray) -> NDArray:
 
 def _isotropic(rows: Rows) -> Scales:
     """Return one length scale for all columns, learned from trimmed targets."""
-    center = medians(rows.Y, rows.weights)
-    most = _CLIP * NORMAL * medians(np.abs(rows.Y - center), rows.weights)
-    most = np.where(most > 0, most, np.inf)
-    clipped = replace(rows, Y=np.clip(rows.Y, center - most, center + most))
     rng = np.random.default_rng(0)  # not part of the fit
-    return Scales.at(SMOOTH, isotropic_start(clipped, FAMILIES[SMOOTH], rng))
+    return Scales.at(SMOOTH, isotropic_start(rows.clipped(), FAMILIES[SMOOTH], rng))
 
 
 def _parts(rows: Rows) -> list[NDArray]:

@@ -9,10 +9,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from nbsketch.rows.outliers import NORMAL, medians
 from nbsketch.rows.partitions import PartitionedRows
 from nbsketch.rows.transform import CONSTANT, InputScaler
 from nbsketch.tuning.criterion import Sample
 
+# Robust deviations from the median at which targets of a first fit are clipped.
+_CLIP = 5.0
 # Number of rows transformed at a time.
 _BLOCK = 8192
 # Landmarks are limited to a third of the rows, but at least this number.
@@ -90,6 +93,15 @@ class Rows:
     def keep(self, kept: NDArray, cut: float) -> Rows:
         """Return the same rows with other rows that may be drawn, and another cut."""
         return replace(self, kept=kept, cut=cut if cut > 0 else np.inf)
+
+    def clipped(self) -> Rows:
+        """Return the same rows with targets clipped, for a first fit."""
+        targets = self.Y[self.kept]
+        weights = at_rows(self.weights, self.kept)
+        center = medians(targets, weights)
+        most = _CLIP * NORMAL * medians(np.abs(targets - center), weights)
+        most = np.where(most > 0, most, np.inf)
+        return replace(self, Y=np.clip(self.Y, center - most, center + most))
 
     def without_ranks(self) -> Rows:
         """Return the same rows without columns of ranks, if other columns exist."""

@@ -16,7 +16,7 @@ from nbsketch._machine.blas import one_thread
 from nbsketch._report.validation import check_choice, check_integer, random_generator
 from nbsketch.kernels import LEARNABLE, Kernel, StationaryKernel
 from nbsketch.rows.copies import merged_weights
-from nbsketch.rows.outliers import NORMAL, inliers, is_learned, medians
+from nbsketch.rows.outliers import NORMAL, inliers, is_learned
 from nbsketch.rows.partitions import PartitionedRows
 from nbsketch.rows.splits import as_folds, block_labels, merges_copies
 from nbsketch.rows.transform import MANY, PREPROCESSINGS, InputScaler, fit_scaler
@@ -44,8 +44,6 @@ _IN = 5.0
 _FIT = 2000, 100
 # Factor from a median absolute deviation to three standard deviations.
 _CUT = 3 * NORMAL
-# The targets of the first fit of trimming are clipped at this many deviations.
-_CLIP = 5.0
 # Rows among which trimmed ones need some neighbors,
 _NEIGHBORS = 1000
 _RANK = 5
@@ -398,13 +396,13 @@ def trim(
     with a limit of 5; twice. The threshold is three standard deviations of the
     residuals, in units of the standard deviation of the targets of the inliers. If a
     short search on all rows predicts the trimmed ones, they are tails of the signal,
-    and inliers, without a threshold. Rows that no fold leaves out have
-    training residuals, which are not used for deviations.
+    and inliers, without a threshold. Rows that no fold leaves out have training
+    residuals, which are not used for deviations.
     """
     candidates = rows
     targets = rows.Y[rows.kept]
     weights = at_rows(rows.weights, rows.kept)
-    rows = replace(rows, Y=_clipped(rows))
+    rows = rows.clipped()
     point = isotropic_start(rows, family, rng)
     for limit in (OUT, _IN, _IN):
         if limit == _IN:
@@ -421,16 +419,6 @@ def trim(
         return candidates.kept[usual | tails], np.inf
     spread = np.sqrt(rows.Y[rows.kept].var(axis=0).mean())
     return rows.kept, cut / spread if min(cut, spread) > 0 else np.inf
-
-
-def _clipped(rows: Rows) -> NDArray:
-    """Return the targets without those far from the median, for a first fit."""
-    kept = rows.Y[rows.kept]
-    weights = at_rows(rows.weights, rows.kept)
-    center = medians(kept, weights)
-    most = _CLIP * NORMAL * medians(np.abs(kept - center), weights)
-    most = np.where(most > 0, most, np.inf)
-    return np.clip(rows.Y, center - most, center + most)
 
 
 def _tails(

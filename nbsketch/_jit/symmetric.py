@@ -39,6 +39,29 @@ LANES = VECTOR // 8
 _SOURCES = (gram.__file__, threads.__file__)
 
 
+@compiled(inline="always")
+def _fill_strip(
+    metric, profile, degree, expanded, numbers,
+    rows, packed, norms, start, height, group, strip,
+):  # fmt: skip
+    """Set strip[(t, j, lane)] = k(x_i, x_j), i in tile t, for the rows j of one group.
+
+    The rows i are the `height` rows from `start` on.
+    """
+    width = VECTOR * BLOCK // rows.itemsize
+    x = start * packed.shape[1]
+    for i in range(0, height, width):
+        place = i * GROUP
+        _sum_features(metric, rows, x + i, height, packed, group, strip, place, width)
+        if expanded or metric == TANIMOTO:
+            own = _part(norms, start + i, width)
+            for j in range(GROUP):
+                norm = norms[group * GROUP + j]
+                values = _part(strip, place + j * width, width)
+                _use_norms(metric, numbers[0], own, norm, values)
+    _apply_profile(profile, degree, numbers, strip)
+
+
 def _plus(builder, index, constant):
     return builder.add(index, ir.Constant(ir.IntType(64), constant))
 
@@ -163,20 +186,11 @@ def multiply(
             strip = made if mode == MAKE else _part(store, place, made.size)
             place += made.size
             if mode != READ:
-                # Inlined functions would take longer to compile.
                 group = j // GROUP
-                for i in range(0, height, width):
-                    x = start * packed.shape[1] + i
-                    _sum_features(
-                        metric, rows, x, height, packed, group,
-                        strip, i * GROUP, width,
-                    )  # fmt: skip
-                    if expanded or metric == TANIMOTO:
-                        own = _part(norms, start + i, width)
-                        for k in range(GROUP):
-                            values = _part(strip, i * GROUP + k * width, width)
-                            _use_norms(metric, numbers[0], own, norms[j + k], values)
-                _apply_profile(profile, degree, numbers, strip)
+                _fill_strip(
+                    metric, profile, degree, expanded, numbers,
+                    rows, packed, norms, start, height, group, strip,
+                )  # fmt: skip
             _clear(s)
             diagonal = j // width * width - start if a == b else height
             past = diagonal + width if diagonal < height else height

@@ -32,10 +32,10 @@ or with TargetEncoder() in place of OneHotEncoder for many categories"""
 # Parameters of other libraries, the equivalent parameter here, and how to use it.
 _INSTEAD = {
     "gamma": ("bandwidth", "exp(-gamma |x - y|^2) has bandwidth=(2 * gamma) ** -0.5"),
-    "C": ("alpha", "pass alpha=1 / (n * C) for n rows"),
+    "C": ("alpha", "pass alpha=1 / (n * C) for n samples"),
     "reg_lambda": ("alpha", "pass alpha"),
     "length_scale": ("bandwidth", "pass bandwidth, a number or one for each column"),
-    "n_components": ("size", "pass size, the number of rows of the sketch"),
+    "n_components": ("size", "pass size, the size of the sketch"),
     "n_jobs": (
         "random_state",
         "all processors are used; OMP_NUM_THREADS, OPENBLAS_NUM_THREADS and "
@@ -49,6 +49,8 @@ _INSTEAD = {
     "quantile": ("loss", "pass loss=PinballLoss(quantile)"),
     "penalty": ("alpha", "pass alpha, the factor of the squared norm"),
 }
+# Parameters of kernels that tabular models choose.
+_CHOSEN = "alpha", "bandwidth", "kernel", "size", "sketch"
 # Prefixes of dtypes of dates and durations in pandas and polars.
 _DATES = "date", "time", "duration"
 _NO_DATES = "convert dates to numbers first: days since a start, the month, the hour"
@@ -301,7 +303,9 @@ def _no_parameter(estimator: type, name: str, names: set[str]) -> str:
     near = get_close_matches(name, sorted(names), n=1)
     if near:
         return f"{text}: did you mean {near[0]!r}?"
-    parameter, instead = _INSTEAD.get(name, ("", ""))
+    parameter, instead = _INSTEAD.get(name, (name, ""))
+    if "partners" in names and parameter in _CHOSEN:
+        return f"{text}: tabular models choose kernels and penalties from the data"
     return f"{text}: {instead}" if parameter in names else text
 
 

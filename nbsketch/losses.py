@@ -589,6 +589,14 @@ SKLEARN_LOSSES: dict[str, Loss] = {
 }
 
 
+def fitted_loss(model: Any) -> Loss:
+    """Return the loss of the last fit, or the parameter before the first one.
+
+    `set_params` has no effect on a fitted model. Models of older files have no `loss_`.
+    """
+    return getattr(model, "loss_", None) or as_loss(model.loss)
+
+
 def as_loss(loss: Any) -> Loss:
     """Return a loss from an object, or from its name in nbsketch or scikit-learn.
 

@@ -4,6 +4,7 @@ import inspect
 
 import numpy as np
 import pytest
+from numpy.testing import assert_array_equal
 from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
@@ -19,8 +20,10 @@ from nbsketch import (
     SketchedFeatures,
     SketchedKernelClassifier,
     SketchedKernelRegressor,
+    SketchedSGDClassifier,
     SketchedSGDRegressor,
     TabularKernelRegressor,
+    load,
 )
 from nbsketch.conformal import ConformalRegressor
 
@@ -115,3 +118,55 @@ def test_parameters_of_kernels_of_outputs_and_features(model):
     assert model.get_params()[f"{name}__bandwidth"] == 1.0
     model.set_params(**{f"{name}__bandwidth": 2.0})
     assert getattr(model, name) == GaussianKernel(2.0)
+
+
+@pytest.mark.parametrize(
+    ("model", "change", "method"),
+    [
+        (SketchedKernelRegressor(), {"loss": "poisson"}, "predict"),
+        (SketchedKernelRegressor(loss="poisson"), {"loss": "square"}, "predict"),
+        (SketchedKernelClassifier(loss="logistic"), {"loss": "hinge"}, "predict_proba"),
+        (SketchedSGDClassifier(loss="logistic"), {"loss": "hinge"}, "predict_proba"),
+    ],
+)
+def test_a_loss_set_after_the_fit_waits_for_the_next_one(
+    tmp_path, model, change, method
+):
+    X = np.random.default_rng(0).normal(size=(60, 2))
+    y = (X[:, 0] > 0).astype(int)
+    model.set_params(bandwidth=1.0, random_state=0).fit(X, y)
+    expected = getattr(model, method)(X)
+    score = model.score(X, y)
+    model.set_params(**change).save(tmp_path / "model.npz")
+    for changed in (model, load(tmp_path / "model.npz")):
+        assert_array_equal(getattr(changed, method)(X), expected)
+        assert changed.score(X, y) == score
+
+
+def test_probabilities_need_the_logistic_loss_in_the_fit():
+    X = np.random.default_rng(0).normal(size=(60, 2))
+    for model in (SketchedKernelClassifier(), SketchedSGDClassifier()):
+        model.set_params(bandwidth=1.0).fit(X, X[:, 0] > 0)
+        assert not hasattr(model.set_params(loss="logistic"), "predict_proba")
+        assert hasattr(model.fit(X, X[:, 0] > 0), "predict_proba")
+
+
+def test_quantiles_set_after_the_fit_wait_for_the_next_one():
+    X = np.random.default_rng(0).normal(size=(60, 2))
+    model = JointQuantileRegressor((0.1, 0.5, 0.9), bandwidth=1.0, alpha=1e-2)
+    model.set_params(calibration=0.3, random_state=0).fit(X, X[:, 0])
+    interval = model.predict_interval(X, 0.8)
+    medians = model.predict_quantiles(X, 0.5)
+    score = model.score(X, X[:, 0])
+    model.set_params(quantiles=(0.05, 0.2, 0.95))
+    assert_array_equal(model.predict_interval(X, 0.8), interval)
+    assert_array_equal(model.predict_quantiles(X, 0.5), medians)
+    assert model.score(X, X[:, 0]) == score
+
+
+def test_the_models_of_a_path_have_their_loss():
+    X = np.random.default_rng(0).normal(size=(60, 2))
+    model = SketchedKernelRegressor(loss="huber", bandwidth=1.0)
+    assert model.fit(X, X[:, 0]).loss_.kappa is not None
+    for part in model.fit_path(X, X[:, 0], [1e-1, 1e-2]):
+        assert part.loss_ == model.loss_

@@ -36,7 +36,7 @@ from nbsketch.fitting.lost_columns import warn_of_lost_columns
 from nbsketch.fitting.objective import FeatureSolution, Problem
 from nbsketch.fitting.sketched import SketchedData, summary_text
 from nbsketch.fitting.steps import FitPlan, plan_fit, sketched_method
-from nbsketch.losses import LogLinkLoss, as_loss
+from nbsketch.losses import LogLinkLoss, as_loss, fitted_loss
 from nbsketch.rows import inputs
 from nbsketch.rows.copies import merged_weights, representatives
 from nbsketch.rows.splits import folds_of_kept, merges_copies, warn_of_divided_copies
@@ -98,7 +98,7 @@ class ResidualLoss(MultiOutputMixin):
 
     @property
     def _metric(self) -> Callable[..., float]:
-        loss = as_loss(self.loss)
+        loss = fitted_loss(self)
         if isinstance(loss, LogLinkLoss):
             return partial(_explained_deviance, power=loss.power)
         return super()._metric

@@ -15,14 +15,14 @@ from nbsketch.fitting.objective import FeatureSolution, Problem
 from nbsketch.fitting.objectives import ScalarObjective
 from nbsketch.fitting.plan import Plan
 from nbsketch.fitting.sketched import SketchedData
-from nbsketch.losses import LogisticLoss, Loss, as_loss
+from nbsketch.losses import LogisticLoss, Loss, as_loss, fitted_loss
 from nbsketch.rows.class_weights import weights_of_classes
 from nbsketch.rows.inputs import TrainingRows, available_where, row_by_row, rowwise
 from nbsketch.solvers.left_out import Folds
 
 
 def _has_probabilities(model: Any) -> bool:
-    if isinstance(as_loss(model.loss), LogisticLoss):
+    if isinstance(fitted_loss(model), LogisticLoss):
         return True
     raise AttributeError(
         f"`loss` must be 'logistic' for probabilities, got {model.loss!r}"
@@ -50,6 +50,7 @@ class OneVsRest(ClassifierScore):
     def _set_classes(self, y: NDArray) -> None:
         """Set `classes_` to the sorted distinct labels."""
         self.classes_ = np.unique(y)
+        self.loss_ = self._margin_loss()
         count = len(self.classes_)
         if count < 2:
             raise ValueError(f"`y` must hold at least two classes, got {count} class")
@@ -223,6 +224,8 @@ class SketchedKernelClassifier(OneVsRest, IterativeModel):
         Coefficients of the sketched kernel functions; (s, c) for c > 2 classes.
     intercept_ : float or ndarray of shape (c,)
         Intercept b.
+    loss_ : Loss
+        Loss of the last fit.
     landmarks_ : ndarray or csr_array of shape (s', p)
         Preprocessed training samples needed for prediction; no others are kept.
     kernel_, sketch_ : Kernel, Sketch

@@ -30,7 +30,7 @@ from sklearn.utils.validation import check_is_fitted
 from nbsketch._expansion import project, projection
 from nbsketch._machine.memory import slices
 from nbsketch._sketch_map import SketchMap
-from nbsketch.losses import SquareLoss, as_loss
+from nbsketch.losses import SquareLoss, fitted_loss
 from nbsketch.rows.inputs import TrainingRows, check_in_memory, is_pairwise, new_rows
 from nbsketch.rows.transform import transform_rows
 from nbsketch.sketches import LandmarkSketch
@@ -223,7 +223,7 @@ def check_posterior(model: Any, X: Any) -> None:
 
 def check_ridge(model: Any, use: str) -> None:
     """Check that the fitted model is a ridge regression on samples."""
-    if as_loss(model.loss) != SquareLoss() or model.output is not None:
+    if fitted_loss(model) != SquareLoss() or model.output is not None:
         raise ValueError(
             f"`loss` must be the square loss, without an output matrix, for {use}, got "
             f"{model!r}"

@@ -129,6 +129,8 @@ class JointQuantileRegressor(RegressorMixin, IterativeModel):
         Coefficients of the sketched kernel functions, one column for each level.
     intercept_ : ndarray of shape (d,)
         Intercepts, one per level.
+    quantiles_ : ndarray of shape (d,)
+        Levels of the last fit.
     calibration_ : ndarray of shape (m, d + 1) or None
         Predicted quantiles of the m calibration samples and, in the last column, their
         targets. None: no calibration.
@@ -216,6 +218,7 @@ class JointQuantileRegressor(RegressorMixin, IterativeModel):
         self, problem: Problem, data: SketchedData, solution: FeatureSolution
     ) -> Self:
         super()._publish(problem, data, solution)
+        self.quantiles_ = np.array(self.quantiles, dtype=float)
         if self.monotonic_cst is not None:
             constrain(self, problem)
         self.calibration_: NDArray | None = None
@@ -357,12 +360,13 @@ class JointQuantileRegressor(RegressorMixin, IterativeModel):
         if len(self._levels) == 1:
             raise ValueError(
                 f"`quantiles` must have two or more levels for {what}, got "
-                f"{tuple(self.quantiles)}: fit more levels"
+                f"{tuple(self._levels.tolist())}: fit more levels"
             )
 
     @property
     def _levels(self) -> NDArray:
-        return np.asarray(self.quantiles, dtype=float)
+        # Models of older files have no `quantiles_`.
+        return getattr(self, "quantiles_", np.asarray(self.quantiles, dtype=float))
 
     @property
     def _held_out(self) -> tuple[NDArray, NDArray]:
@@ -381,7 +385,7 @@ class JointQuantileRegressor(RegressorMixin, IterativeModel):
         if self.calibration_ is None:
             return quantiles
         held, y = self._held_out
-        for k, level in enumerate(self.quantiles):
+        for k, level in enumerate(self._levels):
             sign = 1.0 if level >= 0.5 else -1.0  # round away from the median
             above = sign * (y - held[:, k])
             move = self._move(above, max(level, 1 - level))
@@ -395,5 +399,5 @@ class JointQuantileRegressor(RegressorMixin, IterativeModel):
 
         Dask collections of predictions and targets are gathered in this process.
         """
-        metric = partial(pinball_loss, quantiles=self.quantiles)
+        metric = partial(pinball_loss, quantiles=self._levels)
         return -score_of(self, metric, X, y, sample_weight)

@@ -17,7 +17,7 @@ from nbsketch.fitting.objective import FeatureSolution, Problem
 from nbsketch.fitting.objectives import regression_objective
 from nbsketch.fitting.plan import Plan
 from nbsketch.fitting.sketched import SketchedData
-from nbsketch.losses import SquareLoss, as_loss
+from nbsketch.losses import SquareLoss, fitted_loss
 from nbsketch.rows.inputs import (
     is_dask,
     is_pairwise,
@@ -243,8 +243,6 @@ class SketchedKernelRegressor(
 
     def _solve(self, problem: Problem) -> Self:
         super()._solve(problem)
-        objective: Any = problem.objective
-        self.loss_ = objective.loss
         self.suspects_ = np.empty(0, dtype=np.intp)
         if self.loss_ == SquareLoss() and not is_pairwise(self.kernel_):
             self._tell_gross_errors(problem)
@@ -286,6 +284,8 @@ class SketchedKernelRegressor(
         self, problem: Problem, data: SketchedData, solution: FeatureSolution
     ) -> Self:
         super()._publish(problem, data, solution)
+        objective: Any = problem.objective
+        self.loss_ = objective.loss
         if self.monotonic_cst is not None:
             constrain(self, problem)
         return self
@@ -312,7 +312,7 @@ class SketchedKernelRegressor(
             return self.predict(X), std
         if is_dask(X):
             return row_by_row(self.predict, X)
-        return as_loss(self.loss).mean(self._decision(X))
+        return fitted_loss(self).mean(self._decision(X))
 
     @rowwise(row_by_row)
     def _std(self, X: ArrayLike) -> NDArray:

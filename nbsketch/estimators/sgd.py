@@ -21,6 +21,7 @@ from nbsketch.fitting.objectives import loss_at, regression_objective
 from nbsketch.fitting.plan import Plan, stochastic_size
 from nbsketch.fitting.sketched import Inputs, SketchedData
 from nbsketch.fitting.steps import sketch_rows
+from nbsketch.losses import fitted_loss
 from nbsketch.rows.inputs import (
     TrainingRows,
     in_blocks,
@@ -513,8 +514,7 @@ class SketchedSGDRegressor(_base.ResidualLoss, _base.RegressorScore, DescentMode
         return rows._replace(y=self._terms(rows)[0])
 
     def _objective(self, Y: NDArray, weights: NDArray | None) -> Any:
-        # Models of older files have no `loss_`.
-        loss = getattr(self, "loss_", self.loss)
+        loss = fitted_loss(self)
         return regression_objective(Y, weights, self.fit_intercept, loss)
 
 
@@ -557,6 +557,8 @@ class SketchedSGDClassifier(OneVsRest, DescentModel):
         Coefficients of the sketched kernel functions; (s, c) for c > 2 classes.
     intercept_ : float or ndarray of shape (c,)
         Intercept b.
+    loss_ : Loss
+        Loss of the last fit.
     landmarks_, kernel_, sketch_, scaler_, length_scales_, bandwidth_, size_, rank_
         As in `SketchedSGDRegressor`.
     alpha_, n_steps_, n_iter_, path_, n_copies_, n_features_in_

@@ -406,10 +406,11 @@ STATES: dict[str, dict[str, Rule]] = {
         "loss_?": _loss,
         "posterior_?": _posterior,
     },
-    "SketchedKernelClassifier": {**CERTIFIED, "classes_": labels},
+    "SketchedKernelClassifier": {**CERTIFIED, "classes_": labels, "loss_?": _loss},
     "JointQuantileRegressor": {
         **CERTIFIED,
         "monotonic_violation_?": number,
+        "quantiles_?": array("d"),
         "calibration_": optional(_calibration),
         "calibration_weights_": optional(array("calibration_rows", positive=True)),
     },
@@ -418,7 +419,7 @@ STATES: dict[str, dict[str, Rule]] = {
         "path_": optional(table("alpha", "n_iter", "error")),
     },
     "SketchedSGDRegressor": {**DESCENT, "loss_?": _loss},
-    "SketchedSGDClassifier": {**DESCENT, "classes_": labels},
+    "SketchedSGDClassifier": {**DESCENT, "classes_": labels, "loss_?": _loss},
     "InputOutputKernelRegressor": {
         **_SKETCHED,
         **_OUTPUT_SPACE,

@@ -106,6 +106,10 @@ def assert_same(first, second):
     elif isinstance(first, nbsketch.InputScaler):
         for field in fields(first):
             assert_same(getattr(first, field.name), getattr(second, field.name))
+    elif isinstance(first, dict):
+        assert list(second) == list(first)
+        for name in first:
+            assert_same(first[name], second[name])
     else:
         assert type(second) is type(first)
         assert second == first

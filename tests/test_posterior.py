@@ -5,6 +5,7 @@ import pandas as pd
 import pytest
 import scipy.sparse as sp
 from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern
@@ -57,6 +58,25 @@ def test_exact_machines_are_the_gaussian_process(kernel, theirs, alpha, weighted
     expected, expected_std = process.predict(NEW, return_std=True)
     assert_allclose(found, expected, atol=1e-6)
     assert_allclose(std, expected_std, rtol=1e-5)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("outputs", [1, 2])
+def test_models_of_all_rows_need_no_second_call(weighted, outputs, tmp_path):
+    rows = np.vstack([X, X[:5]])  # copies are merged
+    y = np.r_[Y, Y[:5]]
+    targets = y.copy() if outputs == 1 else np.column_stack([y, np.exp(y)])
+    weights = RNG.uniform(0.0, 2.0, size=155) if weighted else None
+    model = SketchedKernelRegressor(random_state=0).fit(rows, targets, weights)
+    expected = clone(model).fit(rows, targets, weights)
+    expected.fit_posterior(rows, targets, weights)
+    model.save(tmp_path / "model.npz")
+    targets[:] = 0.0  # the model has its own
+    for each in model, load(tmp_path / "model.npz"):
+        found = each.predict(NEW, return_std=True)
+        for a, b in zip(found, expected.predict(NEW, return_std=True), strict=True):
+            assert_allclose(a, b, rtol=1e-9)
+        assert_allclose(each.posterior_["noise"], expected.posterior_["noise"])
 
 
 def test_the_intercept_has_a_flat_prior():
@@ -235,6 +255,8 @@ def test_what_has_no_posterior_is_refused():
         SketchedKernelRegressor().fit_posterior(X, Y)
     with pytest.raises(ValueError, match="`loss` must be the square loss"):
         SketchedKernelRegressor(loss="huber").fit(X, Y).fit_posterior(X, Y)
+    with pytest.raises(ValueError, match="`loss` must be the square loss"):
+        SketchedKernelRegressor(loss="huber").fit(X, Y).predict(X, return_std=True)
     two, output = np.column_stack([Y, Y]), MatrixOutput(np.eye(2) + 1)
     with pytest.raises(ValueError, match="without an output matrix"):
         SketchedKernelRegressor(output=output).fit(X, two).fit_posterior(X, two)

@@ -45,6 +45,7 @@ _JITTER = 1e-15
 _ARRAYS = 4
 # Relative difference of the objective above which the data are not those of `fit`.
 _OTHER_ROWS = 0.01
+_USE = "a posterior (conformal intervals are for any model)"
 
 
 def fit_posterior(model: Any, rows: TrainingRows) -> dict[str, Any]:
@@ -60,15 +61,24 @@ def fit_posterior(model: Any, rows: TrainingRows) -> dict[str, Any]:
             f"`X` must hold the {expected} samples of positive weight passed to `fit`, "
             f"got {given}: pass the same data"
         )
-    n = len(rows.y)
-    w = rows.relative_weights
-    Y = rows.y.reshape(n, -1)
+    Y = rows.y.reshape(given, -1)
+    return _parts(model, rows.X, Y, rows.relative_weights)
+
+
+def _parts(model: Any, X: Any, Y: NDArray, w: NDArray | None) -> dict[str, Any]:
+    """Return the components from samples, targets and relative weights.
+
+    The samples may be the landmarks, which are preprocessed.
+    """
+    n = len(Y)
     shift = float(n * model.alpha_)
-    squares = np.square(Y - model._values(rows.X).reshape(n, -1))
+    is_preprocessed = X is model.landmarks_
+    values = model._values_of_inputs(X) if is_preprocessed else model._values(X)
+    squares = np.square(Y - values.reshape(n, -1))
     residuals = squares.sum(axis=0) if w is None else w @ squares
     total = residuals + shift * _squared_norms(model)
     _check_objective(model, Y, float(total.sum()) / (2 * n))
-    P, factor, _ = penalized_products(model, rows.X, Y, w)
+    P, factor, _ = penalized_products(model, X, Y, w)
     by_residuals = residuals / max(n - _freedom(model, factor, shift), 1.0)
     by_likelihood = total / max(n - int(model.fit_intercept), 1)
     noise = np.maximum(by_residuals, by_likelihood)
@@ -163,14 +173,23 @@ def features_of(model: Any, projection: NDArray, rows: Any) -> NDArray:
     return np.concatenate([Z for _, Z, _ in _blocks(model, projection, rows)])
 
 
+def ensure_posterior(model: Any) -> None:
+    """Compute the posterior, if there is none, from a model of all samples."""
+    check_is_fitted(model)
+    if hasattr(model, "posterior_"):
+        return
+    check_ridge(model, _USE)
+    data = getattr(model, "_training", None)
+    if data is None:
+        raise NotFittedError(
+            "`return_std` needs the posterior, but the model does not contain the "
+            "training data: call fit_posterior(X, y) with them first"
+        )
+    model.posterior_ = _parts(model, model.landmarks_, data["targets"], data["weights"])
+
+
 def posterior_std(model: Any, X: Any) -> NDArray:
     """Return the standard deviation of f + b at samples, (n,) or (n, d)."""
-    check_is_fitted(model)
-    if not hasattr(model, "posterior_"):
-        raise NotFittedError(
-            "`return_std` needs the posterior, which `fit` does not compute: call "
-            "fit_posterior(X, y) with the training data first"
-        )
     parts = model.posterior_
     values = []
     for _, Z, unseen in _blocks(model, parts["projection"], new_rows(model, X)):
@@ -203,11 +222,16 @@ def std_of_sum(model: Any, X: Any, weights: NDArray) -> NDArray:
 def _blocks(
     model: Any, projection: NDArray, rows: Any
 ) -> Iterator[tuple[slice, NDArray, NDArray]]:
-    """Yield positions, features and k(x, x) - |z(x)|^2 of each block."""
+    """Yield positions, features and k(x, x) - |z(x)|^2 of each block.
+
+    The samples may be the landmarks, which are preprocessed.
+    """
     sketch_map = _map_of(model)
     step = rows_per_block(_ARRAYS * len(projection), projection.dtype)
     for part in slices(rows.shape[0], step):
-        inputs = transform_rows(rows[part], model.scaler_, model.kernel_)
+        inputs = rows[part]
+        if rows is not model.landmarks_:
+            inputs = transform_rows(inputs, model.scaler_, model.kernel_)
         Z = project(sketch_map(inputs), projection)
         unseen = np.maximum(model.kernel_.diag(inputs) - np.square(Z).sum(axis=1), 0.0)
         constant = np.full(len(Z), float(model.fit_intercept))
@@ -218,7 +242,7 @@ def check_posterior(model: Any, X: Any) -> None:
     """Check that the model and the data have a posterior."""
     check_is_fitted(model)
     check_in_memory("X", X, "a posterior")
-    check_ridge(model, "a posterior (conformal intervals are for any model)")
+    check_ridge(model, _USE)
 
 
 def check_ridge(model: Any, use: str) -> None:

@@ -202,8 +202,9 @@ class SketchedKernelRegressor(
         With `monotonic_cst`: the largest change of a prediction against a constraint,
         as a constrained column of up to 1000 training samples moves along 50 quantiles.
     posterior_ : dict
-        After `fit_posterior`: "noise" holds the noise variances, shape (d,); the other
-        entries are used to compute standard deviations.
+        After `fit_posterior` or ``predict(X, return_std=True)``: "noise" holds the
+        noise variances, shape (d,); the other entries are used to compute standard
+        deviations.
 
     Notes
     -----
@@ -286,6 +287,9 @@ class SketchedKernelRegressor(
         super()._publish(problem, data, solution)
         objective: Any = problem.objective
         self.loss_ = objective.loss
+        is_kept = self.sketch_.is_identity and self.loss_ == SquareLoss()
+        training = {"targets": objective.targets.copy(), "weights": objective.weights}
+        self._training = training if is_kept else None  # for a posterior
         if self.monotonic_cst is not None:
             constrain(self, problem)
         return self
@@ -305,10 +309,11 @@ class SketchedKernelRegressor(
             Samples.
         return_std : bool, default=False
             Whether to return also the posterior standard deviation of the mean, in an
-            array of the same shape: see `fit_posterior`.
+            array of the same shape. With a sketch, call `fit_posterior` first.
         """
         if return_std:
-            std = self._std(X)  # first, because it may raise
+            posterior.ensure_posterior(self)
+            std = self._std(X)
             return self.predict(X), std
         if is_dask(X):
             return row_by_row(self.predict, X)
@@ -326,6 +331,9 @@ class SketchedKernelRegressor(
         groups: ArrayLike | None = None,
     ) -> Self:
         """Compute the posterior of the fitted model, for ``predict(return_std=True)``.
+
+        A model of all samples needs no call: it computes the posterior at the first
+        ``predict(X, return_std=True)``.
 
         Requires the square loss: the model is then the mean of a Gaussian process, and
         ``n * alpha_`` is the ratio of noise variance to prior variance. The noise

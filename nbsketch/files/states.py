@@ -249,6 +249,15 @@ def _posterior(name: str, value: Any, scope: Scope) -> None:
         raise ValueError(f"`{name}` must have a positive diagonal, got others")
 
 
+def _training(name: str, value: Any, scope: Scope) -> None:
+    """Accept the targets and weights of a model of all samples, or None."""
+    scope.bind(name, "outputs", max(1, scope.lengths["d"]))
+    weights = optional(array("n", positive=True))
+    optional(fields.entries(targets=array("n outputs"), weights=weights))(
+        name, value, scope
+    )
+
+
 def _whitening(name: str, value: Any, scope: Scope) -> None:
     """Accept None without a sketch, or a factor of rows of the sketch."""
     lengths = scope.lengths
@@ -405,6 +414,7 @@ STATES: dict[str, dict[str, Rule]] = {
         "suspects_?": _row_indices,
         "loss_?": _loss,
         "posterior_?": _posterior,
+        "_training?": _training,
     },
     "SketchedKernelClassifier": {**CERTIFIED, "classes_": labels, "loss_?": _loss},
     "JointQuantileRegressor": {

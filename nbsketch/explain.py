@@ -43,6 +43,7 @@ from nbsketch._expansion import compiled_form
 from nbsketch._jit.shapley import mean_factors, shapley_of_products
 from nbsketch.estimators._base import KernelExpansion
 from nbsketch.estimators.posterior import std_of_sum
+from nbsketch.kernels import LinearKernel
 from nbsketch.rows.inputs import (
     check_in_memory,
     is_dask,
@@ -200,9 +201,9 @@ def marginal_effects(model: KernelExpansion, X: Any) -> MarginalEffects:
     r"""Return the slopes of f at samples, and their means with standard deviations.
 
     The effect of column j at a sample is :math:`\partial f / \partial x_j`, computed by
-    central differences with steps of a thousandth of the column's standard deviation.
-    If a column has only two values (in more than two samples), the effect is the
-    difference of f between these values.
+    central differences with steps of a thousandth of the column's standard deviation
+    in the landmarks. If a column has only two values (in more than two samples), the
+    effect is the difference of f between these values.
 
     With the posterior of `SketchedKernelRegressor.fit_posterior`, `std` is the standard
     deviation of :math:`v^\top f` under the Gaussian process, with v the weights of the
@@ -294,7 +295,7 @@ class _Contrast(NamedTuple):
             points[:, j] = np.repeat(values, n)
             return cls(points, 1.0)
         _check_slope(model, j)
-        half = _STEP * float(rows[:, j].std() or np.abs(values[0]) or 1.0)
+        half = _STEP * (_deviation(model, j) or float(np.abs(values).max()) or 1.0)
         points[:, j] += np.repeat([-half, half], n)
         return cls(points, 2 * half)
 
@@ -309,6 +310,21 @@ class _Contrast(NamedTuple):
         n = len(self.points) // 2
         v = np.repeat([-1.0, 1.0], n) / (n * self.step)
         return std_of_sum(model, self.points, v)
+
+
+def _deviation(model: Any, j: int) -> float:
+    """Return the standard deviation of column j in the landmarks; 0 if unknown.
+
+    The landmarks of a linear kernel are unit vectors.
+    """
+    if isinstance(model.kernel_, LinearKernel):
+        return 0.0
+    scaler = model.scaler_
+    if scaler is None:
+        return float(model.landmarks_[:, j].std())
+    width = scaler.width[: len(scaler.plain)]
+    places = (scaler.plain == j) & np.isfinite(width)
+    return float(model.landmarks_.std(axis=0)[: len(width)][places] @ width[places])
 
 
 def _check_slope(model: Any, j: int) -> None:

@@ -465,6 +465,19 @@ def test_effects_of_several_outputs_and_of_what_has_none():
         marginal_effects(TabularKernelRegressor().fit(X, Y), X)
 
 
+@pytest.mark.parametrize("kernel", ["linear", "gaussian", MaternKernel(nu=2.5)])
+@pytest.mark.parametrize("preprocessing", [None, "standard"])
+def test_one_sample_has_the_slopes_that_it_has_among_others(kernel, preprocessing):
+    """Years and identifiers: steps are not a share of the offset of a column."""
+    shift = np.array([2000.0, 1e6])
+    model = SketchedKernelRegressor(kernel, preprocessing=preprocessing, random_state=0)
+    model.fit(X + shift, Y)
+    expected = marginal_effects(model, X + shift).effects[:1]
+    for rows in (X[:1], X[[0, 0, 0]], X[:1] + 1e-9 * np.arange(4)[:, None]):
+        found = marginal_effects(model, rows + shift).effects
+        assert_allclose(found[:1], expected, rtol=1e-3)
+
+
 def test_two_rows_have_slopes_and_kernel_values_have_none():
     model = SketchedKernelRegressor(GaussianKernel(1.5), size=30, random_state=0)
     model.fit(X, Y)

@@ -1,3 +1,4 @@
+import gc
 import os
 import random
 import subprocess
@@ -15,6 +16,8 @@ os.environ.setdefault("MPLBACKEND", "agg")  # no windows
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 ROOT = Path(__file__).parents[1]
 
+gc.disable()  # while tests are collected, which are no garbage
+
 # What algebra may lose to rounding, relative to the largest number of the result.
 TOLERANCE = {np.dtype(np.float64): 1e-12, np.dtype(np.float32): 1e-5}
 
@@ -22,6 +25,11 @@ TOLERANCE = {np.dtype(np.float64): 1e-12, np.dtype(np.float32): 1e-5}
 def thinned(*, every=None, times=2):
     """Return the arguments of the mark `thin`."""
     return every, times
+
+
+def identity(value):
+    """Return what values of a parameter share; partial functions share a function."""
+    return id(getattr(value, "func", value))
 
 
 def few_cases(cases, times=2):
@@ -51,10 +59,16 @@ def pytest_collection_modifyitems(items):
             grids[item.nodeid.split("[")[0]].append(item)
     for grid in grids.values():
         every, times = thinned(**grid[0].get_closest_marker("thin").kwargs)
-        cases = [tuple(map(id, item.callspec.params.values())) for item in grid]
+        cases = [tuple(map(identity, item.callspec.params.values())) for item in grid]
         few = range(0, len(grid), every) if every else few_cases(cases, times)
         for position in set(range(len(grid))) - set(few):
             grid[position].add_marker("full")
+
+
+def pytest_collection_finish():
+    """Collect no garbage among the tests."""
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -143,6 +143,7 @@ def test_fewer_landmarks_than_classes_are_warned_of(monkeypatch):
     assert model.set_params(size=120).fit(X, y).size_ == 120  # without a warning
 
 
+@pytest.mark.thin(times=1)
 @pytest.mark.parametrize(
     "model",
     [

@@ -664,6 +664,7 @@ def test_two_levels_have_the_share_of_the_rarer_for_other_values(gaps, weighted,
     assert_allclose(rows[missing, 0], share, rtol=1e-15)
 
 
+@pytest.mark.thin(times=1)
 @pytest.mark.parametrize("shares", [[0.7, 0.3], [0.5, 0.5], [0.4, 0.4, 0.2]])
 @pytest.mark.parametrize("kind", ["regression", "classification"])
 def test_names_of_levels_do_not_matter(kind, shares):

@@ -14,7 +14,7 @@ from nbsketch.fitting.sketched import as_targets
 TRANSFORMERS = [SketchedFeatures, RandomFourierFeatures]
 
 
-def data(n=600, q=6, seed=0):
+def data(n=300, q=6, seed=0):
     rng = np.random.default_rng(seed)
     X = rng.normal(size=(n, q)) * np.linspace(1, 100, q)
     return X, np.sin(3 * X[:, 0])

@@ -47,6 +47,7 @@ CONTAINERS = {
 }
 
 
+@pytest.mark.thin(times=1)
 @pytest.mark.parametrize("container", CONTAINERS)
 @pytest.mark.parametrize(
     "model",

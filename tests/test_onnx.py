@@ -17,11 +17,11 @@ pytest.importorskip("onnx")
 onnxruntime = pytest.importorskip("onnxruntime")
 
 RNG = np.random.default_rng(0)
-X = RNG.normal(size=(300, 4))
+X = RNG.normal(size=(150, 4))
 X[:, 1] = np.round(X[:, 1])  # ties of ranks
 X[:, 2] = np.exp(3 * X[:, 2])  # a heavy tail
 Y = np.sin(X[:, 0]) + X[:, 1]
-NEW = np.vstack([X[:50], 3 * RNG.normal(size=(200, 4))])
+NEW = np.vstack([X[:50], 3 * RNG.normal(size=(100, 4))])
 SMALL = {"size": 30, "random_state": 0}
 
 

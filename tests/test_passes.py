@@ -90,6 +90,7 @@ def test_products_are_those_of_the_features(seed):
     assert_allclose(design.normal(W, each), Z.T @ (each * (Z @ W)), **close)
 
 
+@pytest.mark.thin(every=2)
 @pytest.mark.parametrize("seed", range(60))
 def test_gaps_bound_the_distance_from_the_minimum(seed):
     design, Z, y, options = draw_problem(seed)
@@ -137,6 +138,7 @@ def draw_levels(seed):
     return design, Z, (y, levels, T, options.pop("alpha")), options
 
 
+@pytest.mark.thin(every=2)
 @pytest.mark.parametrize("seed", range(40))
 def test_gaps_of_levels_bound_the_distance_from_the_minimum(seed):
     design, Z, known, options = draw_levels(seed)

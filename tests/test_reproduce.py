@@ -85,8 +85,8 @@ def tiny_table2(monkeypatch):
 
 @pytest.fixture
 def tiny_figures(monkeypatch):
-    """Shrink the figures: 300 rows, two sizes, two more of sub-sampling."""
-    monkeypatch.setattr(figures, "N_ROWS", 300)
+    """Shrink the figures: 120 rows, two sizes, two more of sub-sampling."""
+    monkeypatch.setattr(figures, "N_ROWS", 120)
     monkeypatch.setattr(figures, "SIZES", [[10, 20], [10, 20]])
     monkeypatch.setattr(figures, "LANDMARKS", [[40, 60], [40]])
     monkeypatch.setattr(_figures, "DPI", 100)

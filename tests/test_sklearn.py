@@ -125,7 +125,7 @@ def brief_searches(monkeypatch):
         monkeypatch.setattr(search, name, stage._replace(iterations=3))
 
 
-@pytest.mark.thin(every=3)
+@pytest.mark.thin
 @parametrize_with_checks(
     [estimator for estimator, _ in ESTIMATORS], expected_failed_checks=expected_failures
 )

@@ -90,6 +90,7 @@ def error_without_gross_errors():
     return mean_error(fit(X, y, "square"), X)
 
 
+@pytest.mark.thin(times=1)
 @pytest.mark.parametrize("share", [0.05, 0.1, 0.2])
 @pytest.mark.parametrize("loss", ["absolute_error", "huber"])
 def test_gross_errors_of_any_share_hardly_count(

@@ -222,12 +222,12 @@ def test_penalty_of_least_error(family, tau):
     assert pooled_error(pairs, ladder.tau) <= min(grid.values()) * 1.01
 
 
-@pytest.mark.thin(every=2)
+@pytest.mark.thin(every=3)
 @pytest.mark.parametrize("bad", [[0, 2], [], [3, 4], [2], [4, 5], [1, 2]])
 def test_large_tables_take_the_best_of_some_searches(bad, monkeypatch):
     """Two on a part of the rows, one of all rows; three for the rough kernel."""
-    monkeypatch.setattr(scales, "LARGE", 1500)
-    monkeypatch.setattr(scales, "_SAMPLE", 500)
+    monkeypatch.setattr(scales, "LARGE", 500)
+    monkeypatch.setattr(scales, "_SAMPLE", 200)
     calls = []
 
     def learn(data, family, *options):
@@ -237,13 +237,13 @@ def test_large_tables_take_the_best_of_some_searches(bad, monkeypatch):
 
     scales_learn = scales.learn
     monkeypatch.setattr(scales, "learn", learn)
-    rows, Y = some_rows(1600)
+    rows, Y = some_rows(510)
     rng = np.random.default_rng(0)
     tuned = Training(rows, Y).tuned_rows(fit_scaler(rows, "both", rng))
     budget = descent.Budget(1000, np.inf, None)
     _, found = scales.learn_scales(tuned, rng, budget)
     smooth, rough = (scales.FAMILIES[name] for name in (scales.SMOOTH, scales.ROUGH))
-    assert calls == [(500, smooth)] * 2 + [(1600, smooth)] + [(1600, rough)] * 3
+    assert calls == [(200, smooth)] * 2 + [(510, smooth)] + [(510, rough)] * 3
     assert all(one.inverse.max() < 10 for one in found)
 
 

@@ -309,13 +309,16 @@ def test_trees_of_large_tables_are_fitted_without_fewer_folds(
     [({}, 1), ({"partners": None}, 0), ({"loss": "huber"}, 0), ({"cv": 3}, 1)],
 )
 def test_large_tables_have_trees_by_default(options, count, monkeypatch, rng):
-    """Of other losses, and of 1700 rows, they have none."""
-    monkeypatch.setattr(model_of_tables, "LARGE", 1700)
-    X = rng.normal(size=(1701, 2))
-    y = np.floor(3 * X[:, 0]) + 0.1 * rng.normal(size=1701)
+    """Of other losses, and of 400 rows, they have none."""
+    monkeypatch.setattr(model_of_tables, "LARGE", 400)
+    monkeypatch.setattr(boosted_trees, "_LEAST_ROWS", 300)
+    monkeypatch.setattr(boosted_trees, "_MOST_TREES", 100)
+    X = rng.normal(size=(401, 2))
+    y = np.floor(3 * X[:, 0]) + 0.1 * rng.normal(size=401)
     model = TabularKernelRegressor(random_state=0, **options)
     assert len(model.fit(X, y).partners_) == count
-    assert not model.fit(X[1:], y[1:]).partners_
+    if count:
+        assert not model.fit(X[1:], y[1:]).partners_
 
 
 def test_classes_of_a_large_table_have_trees(monkeypatch, rng):

@@ -11,6 +11,7 @@ from sklearn.base import BaseEstimator
 
 import nbsketch
 from nbsketch.conformal import ConformalClassifier, ConformalRegressor
+from nbsketch.tabular._model import without_effort
 
 PUBLIC = [getattr(nbsketch, name) for name in nbsketch.__all__]
 ESTIMATORS = [c for c in PUBLIC if inspect.isclass(c) and issubclass(c, BaseEstimator)]
@@ -47,6 +48,12 @@ def test_methods_say_that_they_return_arrays(estimator):
     for method in arrays(estimator):
         forms = typing.get_overloads(method) or [method]
         assert typing.get_type_hints(forms[0])["return"] == NDArray, method
+
+
+def test_decorators_of_classes_keep_the_type():
+    hints = typing.get_type_hints(without_effort)
+    assert hints["return"] == hints["estimator"]
+    assert isinstance(typing.get_args(hints["return"])[0], typing.TypeVar)
 
 
 @pytest.mark.parametrize("name", ["rowwise", "available_where"])

@@ -1,4 +1,4 @@
-"""What type checkers infer of the public names: ``mypy tests/typed_use.py``."""
+"""What type checkers infer of the public names: ``mypy`` and ``basedpyright``."""
 
 from typing import assert_type
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from functools import wraps
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import numpy as np
 import scipy.sparse as sp
@@ -53,13 +53,14 @@ from nbsketch.tabular.reading import as_frame
 from nbsketch.tabular.scales import LARGE
 from nbsketch.tuning.rows import Training
 
+T = TypeVar("T")
 # Number of features listed in the summary.
 _LISTED = 5
 
 
-def without_effort(estimator: type) -> type:
+def without_effort(estimator: type[T]) -> type[T]:
     """Make the constructor explain the replacement of the former `effort`."""
-    construct: Any = estimator.__init__  # type: ignore[misc]
+    construct: Any = estimator.__init__
 
     @wraps(construct)
     def __init__(self: Any, *args: Any, **parameters: Any) -> None:
@@ -72,7 +73,7 @@ def without_effort(estimator: type) -> type:
             )
         construct(self, **parameters)
 
-    estimator.__init__ = __init__  # type: ignore[misc]
+    estimator.__init__ = __init__  # type: ignore[method-assign]
     return estimator
 
 

@@ -350,6 +350,16 @@ def test_new_rows_weigh_as_the_others_do_unless_they_have_weights():
     assert_allclose(model.weights_, [*before[2:], before.mean(), 7.0])
 
 
+@pytest.mark.parametrize("cv", [None, ShuffleSplit(1, test_size=0.3, random_state=1)])
+def test_an_update_replaces_the_oldest_sample_of_a_random_part(cv):
+    X, _ = make_rows(80, 0)
+    y = np.arange(80.0)  # in the order of time
+    model = ConformalRegressor(LinearRegression(), cv=cv, random_state=0).fit(X, y)
+    before = np.sort(model.targets_[:, 0])
+    model.update(X[:3], [80.0, 81.0, 82.0])
+    assert_array_equal(model.targets_[:, 0], [*before[3:], 80, 81, 82])
+
+
 def test_rows_at_once_and_one_by_one_are_the_same_update():
     X, y = make_rows(300, 0)
     models = [

@@ -188,3 +188,42 @@ def test_the_intercept_has_one_feature_in_all_steps():
         w, b = w + move * z, b + move
     np.testing.assert_allclose([*coef, intercept], [*w, b], rtol=1e-9)
     assert abs(b - 3.0) < 0.1
+
+
+def constant_at_first(what):
+    x, y = X.copy(), Y.copy()
+    if what == "y":
+        y[:100] = 1.0
+    else:
+        x[:100, what] = 3.0
+    return x, y
+
+
+@pytest.mark.parametrize(
+    ("what", "words"),
+    [(0, "column 0 had"), ([0, 1], "columns 0, 1 had"), ("y", "`y` had")],
+)
+@pytest.mark.parametrize("first", [100, 10])
+def test_constants_of_the_first_samples_are_told(what, words, first):
+    x, y = constant_at_first(what)
+    model = SketchedSGDRegressor(**FIXED)
+    with pytest.warns(
+        UserWarning, match=f"^{words} only one value in the first .* sam"
+    ):
+        stream(model, range(first, 100, first), x[:100], y[:100])
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("what", [0, "y"])
+def test_constants_that_end_while_samples_are_held_are_not_told(what):
+    x, y = constant_at_first(what)
+    stream(SketchedSGDRegressor(**FIXED | {"size": 150}), range(50, 400, 50), x, y)
+
+
+@pytest.mark.filterwarnings("error")
+def test_constants_of_linear_and_sparse_streams_are_not_told():
+    x, _ = constant_at_first(0)
+    linear = SketchedSGDRegressor(kernel="linear", random_state=0)
+    assert stream(linear, [100, 200, 300], x, x[:, 0]).score(OTHERS, OTHERS[:, 0]) > 0.9
+    model = SketchedSGDRegressor(**FIXED)
+    model.partial_fit(sp.csr_array(np.c_[X[:100, 0], np.zeros(100)]), Y[:100])

@@ -223,6 +223,7 @@ class Calibrated(MetaEstimatorMixin, BaseEstimator, ABC):
         """Fit the estimator to some samples and calibrate on the others."""
         distinct = DistinctRows.of(X, y, marks.weights)
         fitted, held = self._split(X, y, marks.groups, distinct)
+        held = np.sort(held)  # the oldest first, for `update`
         self._set_estimator(fit_on(self.estimator, X, y, marks, fitted))
         self.targets_ = self._checked_targets(y[held])
         self.values_ = self._values(_safe_indexing(X, held))

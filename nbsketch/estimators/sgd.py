@@ -6,11 +6,13 @@ from dataclasses import fields, replace
 from typing import Any, Self
 
 import numpy as np
+import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 from sklearn.utils import column_or_1d
 
 from nbsketch._report import validation
 from nbsketch._report.progress import report
+from nbsketch._report.warning import warn
 from nbsketch._sketch_map import SketchMap
 from nbsketch.estimators import _base
 from nbsketch.estimators.classifier import OneVsRest
@@ -21,6 +23,7 @@ from nbsketch.fitting.objectives import loss_at, regression_objective
 from nbsketch.fitting.plan import Plan, stochastic_size
 from nbsketch.fitting.sketched import Inputs, SketchedData
 from nbsketch.fitting.steps import sketch_rows
+from nbsketch.kernels import varying_features
 from nbsketch.losses import fitted_loss
 from nbsketch.rows.inputs import (
     TrainingRows,
@@ -170,16 +173,35 @@ class DescentModel(_base.KernelExpansion):
 
     def _begin(self, rows: TrainingRows) -> Self:
         """Initialize the model from the first samples; keep them if there are few."""
-        if len(rows.y) < self._fewest_rows():
+        is_short = len(rows.y) < self._fewest_rows()
+        if is_short:
             self._held = rows
         objective = self._objective(rows.y, rows.weights)
         descent = self._descent(len(rows.y))
         size = min(_STREAM_SIZE, len(rows.y))
         data = self._sketch(rows, objective, size, is_stream=True)
+        if not is_short and not data.sketch_map.is_columns:
+            self._warn_of_constants(rows)
         if descent.is_preconditioned(data):
             return self._publish(data, descend(descent, objective, data, 0, None))
         self._open_stream(descent, objective, data)
         return self._pass(descent, rows, objective, data)
+
+    def _warn_of_constants(self, rows: TrainingRows) -> None:
+        """Warn if y or a column is constant in the first samples of a stream."""
+        if sp.issparse(rows.X) or is_pairwise(self.kernel):
+            return
+        names = getattr(self, "feature_names_in_", None)
+        index = np.flatnonzero(~varying_features(rows.X))
+        constants = [validation.listed("column", index, names)] * bool(len(index))
+        constants += ["`y`"] * bool(np.ptp(rows.y, axis=0).max() == 0)
+        if constants:
+            warn(
+                f"{' and '.join(constants)} had only one value in the first "
+                f"{len(rows.y)} samples of the stream, from which the model takes its "
+                "landmarks and length scales, so it learns little from later changes: "
+                "pass shuffled or more samples to the first call"
+            )
 
     def _validation(
         self, X: Any, Y: NDArray, X_val: Any, y_val: Any

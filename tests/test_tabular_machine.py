@@ -223,17 +223,18 @@ def test_penalty_of_least_error(family, tau):
 
 
 @pytest.mark.thin(every=3)
-@pytest.mark.parametrize("bad", [[0, 2], [], [3, 4], [2], [4, 5], [1, 2]])
+@pytest.mark.parametrize("bad", [[0, 2, 4, 5], [], [3, 4], [0, 1, 3, 4], [2], [1, 2]])
 def test_large_tables_take_the_best_of_some_searches(bad, monkeypatch):
     """Two on a part of the rows, one of all rows; three for the rough kernel."""
     monkeypatch.setattr(scales, "LARGE", 500)
     monkeypatch.setattr(scales, "_SAMPLE", 200)
-    calls = []
+    calls, points = [], []
 
     def learn(data, family, *options):
         point = scales_learn(data, family, *options)
+        points.append(point + 4 * (len(points) in bad))  # widths of a fiftieth
         calls.append((len(data.Y), family))
-        return point + 4 * (len(calls) - 1 in bad)  # widths of a fiftieth
+        return points[-1]
 
     scales_learn = scales.learn
     monkeypatch.setattr(scales, "learn", learn)
@@ -244,7 +245,10 @@ def test_large_tables_take_the_best_of_some_searches(bad, monkeypatch):
     _, found = scales.learn_scales(tuned, rng, budget)
     smooth, rough = (scales.FAMILIES[name] for name in (scales.SMOOTH, scales.ROUGH))
     assert calls == [(200, smooth)] * 2 + [(510, smooth)] + [(510, rough)] * 3
-    assert all(one.inverse.max() < 10 for one in found)
+    for name, best in zip((scales.SMOOTH, scales.ROUGH), found, strict=False):
+        widths = [scales.Scales.at(name, point).inverse for point in points]
+        (taken,) = [i for i in range(6) if np.array_equal(widths[i], best.inverse)]
+        assert taken not in bad and calls[taken][1] == scales.FAMILIES[name]
 
 
 @families

@@ -21,8 +21,8 @@ from nbsketch import (
 pytest.importorskip("sklearn.callback", reason="of scikit-learn 1.9")
 
 RNG = np.random.default_rng(0)
-X = RNG.normal(size=(120, 3))
-y = np.sin(X[:, 0]) + 0.1 * RNG.normal(size=120)
+X = RNG.normal(size=(60, 3))
+y = np.sin(X[:, 0]) + 0.1 * RNG.normal(size=60)
 
 
 class Recorder:

@@ -448,7 +448,7 @@ def test_target_codes_use_the_blocks_that_are_left_out():
 @pytest.mark.parametrize("seed", [0, 1])
 def test_the_expected_error_of_left_out_groups_is_that_of_new_ones(seed):
     rng = np.random.default_rng(seed)
-    groups, effects = rng.integers(0, 40, 800), 2 * rng.normal(size=240)
+    groups, effects = rng.integers(0, 40, 400), 2 * rng.normal(size=240)
 
     def sample(groups):
         X = pd.DataFrame(rng.normal(size=(len(groups), 2)), columns=["a", "b"])

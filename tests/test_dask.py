@@ -520,7 +520,7 @@ def test_descent_in_learned_length_scales(large, params, weighted):
 
 
 def test_descent_by_its_defaults(large):
-    X, y = (values[:700] for values in large)
+    X, y = (values[:300] for values in large)
     near, far = in_both(SketchedSGDRegressor(random_state=0), X, y)
     np.testing.assert_allclose(far.predict(X), near.predict(X), atol=1e-4)
 

@@ -372,8 +372,8 @@ def repeated_rows(n=1200, seed=0):
 def test_blocks_choose_smooth_models_where_rows_choose_interpolation(
     robust, short_searches
 ):
-    X, Y = repeated_rows(300)
-    groups = np.arange(300) // 10
+    X, Y = repeated_rows(200)
+    groups = np.arange(200) // 10
     rows = tune(X, Y, robust=robust, rng=0)
     assert rows.error < 0.1
     for cv, some in [(5, None), (8, groups), (None, groups)]:
@@ -398,7 +398,7 @@ def test_deviations_are_those_of_left_out_rows():
 
 
 def test_splitters_are_their_index_arrays():
-    X, Y = repeated_rows(400)
+    X, Y = repeated_rows(200)
     cvs = 5, list(KFold(5).split(X)), TimeSeriesSplit(4).split(X)
     first, second, third = (tune(X, Y, cv=cv, max_iter=20, rng=0) for cv in cvs)
     assert first.kernel == second.kernel
@@ -408,8 +408,8 @@ def test_splitters_are_their_index_arrays():
 
 def test_blocks_reach_the_selection_of_features(short_searches):
     rng = np.random.default_rng(0)
-    X = rng.normal(size=(500, 60))
-    Y = np.sin(2 * X[:, :1]) + X[:, 1:2] * X[:, 2:3] + 0.1 * rng.normal(size=(500, 1))
+    X = rng.normal(size=(300, 60))
+    Y = np.sin(2 * X[:, :1]) + X[:, 1:2] * X[:, 2:3] + 0.1 * rng.normal(size=(300, 1))
     tuned = tune(X, Y, cv=4, rng=0)
     assert np.flatnonzero(tuned.relevance).tolist() == [0, 1, 2]
     assert tuned.error < 0.3

@@ -172,10 +172,10 @@ def test_irrelevant_features_are_ignored():
         y = 10 * np.sin(np.pi * X[:, 0] * X[:, 1]) + 20 * (X[:, 2] - 0.5) ** 2
         return X, y + 10 * X[:, 3] + 5 * X[:, 4]
 
-    X, y = draw(600)
+    X, y = draw(400)
     X_new, y_new = draw(1000)
-    learned = regressor(size=200).fit(X, y)
-    median = regressor(size=200, bandwidth="median").fit(X, y)
+    learned = regressor(size=120).fit(X, y)
+    median = regressor(size=120, bandwidth="median").fit(X, y)
     assert error_of(learned, X_new, y_new) < 0.6 * error_of(median, X_new, y_new)
     relevance = 1 / learned.length_scales_
     assert relevance[[0, 1, 3]].min() > 2 * np.quantile(relevance[5:], 0.95)
@@ -507,14 +507,14 @@ def test_there_is_no_picture_of_scales_that_were_given():
 
 
 def test_a_given_size_replaces_the_default():
-    X, y = np.random.default_rng(0).uniform(size=(2000, 2)), np.zeros(2000)
+    X, y = np.random.default_rng(0).uniform(size=(1000, 2)), np.zeros(1000)
     y[:] = np.sin(9 * X[:, 0])
     options = {"bandwidth": 1.0, "loss": "huber", "alpha": 1e-3, "random_state": 0}
     sizes = [
         SketchedKernelRegressor(size=size, **options).fit(X, y).size_
-        for size in (None, 1000, 20)
+        for size in (None, 500, 20)
     ]
-    assert sizes == [2000, 1000, 20]
+    assert sizes == [1000, 500, 20]
 
 
 def test_learning_is_shown(capsys):

@@ -109,7 +109,7 @@ def test_the_solution_is_that_of_cvxpy(fit_intercept):
 def test_the_solution_of_joint_quantiles_is_that_of_cvxpy(
     gamma, fit_intercept, monkeypatch
 ):
-    monkeypatch.setattr(_monotonic, "_KNOTS", 6)  # cvxpy takes long for more
+    monkeypatch.setattr(_monotonic, "_KNOTS", 4)  # cvxpy takes long for more
     X, y, _ = make_data(40)
     weights = np.random.default_rng(1).uniform(0.5, 2, size=40)
     weights /= weights.mean()

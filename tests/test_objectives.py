@@ -131,10 +131,10 @@ def test_objectives_of_means_are_in_the_units_of_the_targets(loss, rng):
 
 @pytest.mark.filterwarnings("ignore::nbsketch.OutlierWarning")
 def test_robust_losses_withstand_outliers_that_ruin_least_squares():
-    X, Y = make_problem(n=200)
+    X, Y = make_problem(n=120)
     y = Y[:, 0].copy()
-    y[:10] += 50
-    clean = slice(10, None)
+    y[:6] += 50
+    clean = slice(6, None)
     errors = {
         loss: np.abs(
             SketchedKernelRegressor(loss=loss, size=40, random_state=0)
@@ -351,7 +351,7 @@ def test_a_penalty_of_a_smaller_problem_is_as_good_as_one_of_the_whole(seed):
         objective, design, np.random.default_rng(seed)
     ).reduced_alpha()
     whole = LeftOutErrors(objective, design, np.random.default_rng(seed)).path()
-    best = min(loss(alpha) for alpha in whole.alphas[6:16:2])
+    best = min(loss(alpha) for alpha in whole.alphas[6:16:3])
     assert loss(smaller) < 1.03 * best
     assert loss(10 * smaller) > loss(smaller) or loss(smaller / 10) > loss(smaller)
 

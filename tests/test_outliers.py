@@ -436,7 +436,7 @@ def test_predictions_stay_within_targets_of_weight(rng):
 
 def test_length_scales_of_robust_losses_are_those_of_rare_targets():
     rng = np.random.default_rng(0)
-    X = rng.uniform(-1, 1, size=(400, 4))
+    X = rng.uniform(-1, 1, size=(250, 4))
     y = np.where(X[:, 0] > 0.93, 10.0 + X[:, 0], 0.0)[:, None]
     relevance = tune(X, y, robust=True, rng=0).relevance
     assert relevance[0] > 2 * relevance[1:].max()

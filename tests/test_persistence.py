@@ -252,7 +252,7 @@ def test_nothing_is_pickled(tmp_path):
 
 
 def test_a_file_is_small(tmp_path):
-    X = np.random.default_rng(0).normal(size=(20_000, 2))
+    X = np.random.default_rng(0).normal(size=(5000, 2))
     SketchedKernelRegressor(size=10).fit(X, X[:, 0]).save(tmp_path / "model.npz")
     # about 200 landmarks, with an index and a sign each
     assert (tmp_path / "model.npz").stat().st_size < 20_000

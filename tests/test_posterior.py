@@ -173,10 +173,10 @@ def test_constant_targets_have_no_noise():
 @pytest.mark.parametrize("options", [{}, {"size": 60}, {"kernel": "gaussian"}], ids=str)
 def test_intervals_of_chosen_models_cover_the_function(options):
     inside, noise = [], []
-    for seed in range(6):
+    for seed in range(4):
         rng = np.random.default_rng(seed)
-        X, new = (rng.uniform(-2, 2, size=(n, 2)) for n in (300, 500))
-        y = np.sin(2 * X[:, 0]) + X[:, 1] / 2 + 0.3 * rng.normal(size=300)
+        X, new = (rng.uniform(-2, 2, size=(n, 2)) for n in (200, 300))
+        y = np.sin(2 * X[:, 0]) + X[:, 1] / 2 + 0.3 * rng.normal(size=200)
         model = SketchedKernelRegressor(random_state=seed, **options).fit(X, y)
         mean, std = model.fit_posterior(X, y).predict(new, return_std=True)
         true = np.sin(2 * new[:, 0]) + new[:, 1] / 2

@@ -121,8 +121,8 @@ def test_powers_of_two_of_the_columns_change_no_digits(loss, exponent):
 @pytest.mark.parametrize("unit", [1e9, 1e-14, 1e-40])
 def test_tables_do_not_depend_on_the_unit_of_rates(loss, unit):
     rng = np.random.default_rng(1)
-    X = rng.normal(size=(300, 2))
-    y = np.exp(0.5 * X[:, 0]) * rng.gamma(2.0, 0.5, 300)
+    X = rng.normal(size=(150, 2))
+    y = np.exp(0.5 * X[:, 0]) * rng.gamma(2.0, 0.5, 150)
     y = np.floor(3 * y) / 3 if loss == "poisson" else y
     model = TabularKernelRegressor(
         loss=loss, partners=[LinearRegression()], random_state=0

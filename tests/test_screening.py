@@ -143,7 +143,7 @@ def test_pairs_of_very_many_features_are_those_of_the_best(rng, monkeypatch):
 @pytest.mark.thin(every=2)
 @functions
 def test_features_that_matter_are_found(f):
-    X, y = draw(f, n=700)
+    X, y = draw(f, n=500)
     tuned = tune(X, y[:, None], rng=0)
     assert kept_by(tuned) == [0, 1, 2]
     assert np.unique(tuned.scaler.features).tolist() == [0, 1, 2]
@@ -290,7 +290,7 @@ def rmse(model, X, y):
 @functions
 def test_useless_features_cost_next_to_nothing(f):
     X, y = draw(f)
-    X_new, target = draw(f, n=2000, seed=1, noise=0)
+    X_new, target = draw(f, n=1000, seed=1, noise=0)
     model = SketchedKernelRegressor(random_state=0).fit(X, y)
     oracle = SketchedKernelRegressor(random_state=0).fit(X[:, :3], y)
     desired = rmse(oracle, X_new[:, :3], target)

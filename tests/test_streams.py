@@ -159,7 +159,7 @@ def test_kernel_values_are_not_held():
     assert not hasattr(model, "_held") and model.size_ == 5
 
 
-@pytest.mark.thin(times=1)
+@pytest.mark.thin(every=3)
 @pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("rows", [1, 100])
 def test_streams_that_begin_with_few_rows_do_not_diverge(seed, rows):

@@ -636,7 +636,7 @@ def test_default_sketches_count_all_matrices_of_a_fit(rng):
 
 @pytest.mark.parametrize("kind", ["rows", "precomputed", "few"])
 def test_outputs_beyond_the_memory_limit_are_sub_sampled(kind, rng):
-    X = rng.uniform(-3, 3, size=(400, 1))
+    X = rng.uniform(-3, 3, size=(300, 1))
     Y = np.column_stack([np.sin(X), np.cos(X)])
     Y = np.round(Y) if kind == "few" else Y
     outputs, kernel = Y, "gaussian"

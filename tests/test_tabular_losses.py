@@ -155,8 +155,8 @@ def test_units_of_targets_do_not_matter():
 
 
 def test_beyond_one_leaf_and_with_blocks_and_partners():
-    X, y = rows(700)
-    with small_leaves(leaf_rows=350):
+    X, y = rows(400)
+    with small_leaves(leaf_rows=200):
         model = fit(X, y, "poisson", cv=5, partners=[Ridge()])
     assert "2 leaves" in model.summary()
     assert np.corrcoef(model.predict(X), y)[0, 1] > 0.95

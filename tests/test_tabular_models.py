@@ -292,7 +292,7 @@ def test_one_percent_of_gross_errors_costs_little(where, leaf_rows, new):
 
 def test_predictable_extremes_are_no_errors():
     """Rare targets that follow from the features are not left out."""
-    X, y = some_table(600)
+    X, y = some_table(450)
     y = y + 40 * (X[:, 3] > 0.95)
     model = TabularKernelRegressor(random_state=0).fit(X, y)
     assert model.n_outliers_ == 0

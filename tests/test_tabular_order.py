@@ -31,11 +31,11 @@ def order_of(X, y):
 
 
 @pytest.mark.thin(every=2)
-@pytest.mark.parametrize("alone", [600, 50], ids=["one leaf", "leaves"])
+@pytest.mark.parametrize("alone", [300, 50], ids=["one leaf", "leaves"])
 def test_a_series_is_warned_of_once_and_shuffled_rows_are_not(alone):
-    X, y = series(600)
+    X, y = series(300)
     model = TabularKernelRegressor(random_state=0)
-    order = np.random.default_rng(0).permutation(600)
+    order = np.random.default_rng(0).permutation(300)
     with small_leaves(alone):
         with pytest.warns(DependentRowsWarning, match="Pass cv=5") as caught:
             model.fit(X, y)
@@ -44,14 +44,14 @@ def test_a_series_is_warned_of_once_and_shuffled_rows_are_not(alone):
 
 
 def test_classes_of_a_series_are_warned_of():
-    X, y = series(1400)
+    X, y = series(1000)
     model = TabularKernelClassifier(partners=None, random_state=0)
     with pytest.warns(DependentRowsWarning):
         model.fit(X, y > 0)
 
 
 def test_no_warning_where_blocks_are_left_out():
-    X, y = series(400)
+    X, y = series(250)
     TabularKernelRegressor(cv=5, random_state=0).fit(X, y)
 
 

@@ -348,7 +348,7 @@ def test_irrelevant_features_are_found(short_searches):
 
 
 def test_outliers_do_not_own_the_scales(short_searches):
-    X, Y = friedman(1000, n_outliers=20)
+    X, Y = friedman(800, n_outliers=16)
     X_clean, Y_clean = friedman(1000, seed=1)
     inside = (X <= 1).all(axis=1)
     errors, ratios = [], []
@@ -373,7 +373,7 @@ def test_searches_agree_whatever_the_seed_and_the_precision(short_searches):
 
     def error(kind, seed):
         tuned = tune(X.astype(kind), Y, rng=seed)
-        return error_of(tuned, X, Y, X_new, Y_new, size=400)
+        return error_of(tuned, X, Y, X_new, Y_new, size=200)
 
     errors = [error(np.float64, seed) for seed in range(3)]
     # the noise has variance .0025; searches that stop early agree on .014
@@ -693,8 +693,8 @@ def test_no_longer_length_scales_are_tried_after_the_time(blocks_of_few_rows):
 @pytest.mark.parametrize("make", [SketchedKernelRegressor, TabularKernelRegressor])
 def test_the_direction_of_columns_does_not_matter(make):
     rng = np.random.default_rng(0)
-    X = np.column_stack([rng.normal(size=(400, 3)), rng.integers(0, 2, 400)])
-    y = X[:, 0] + 3 * X[:, 3] * (X[:, 1] > 0) + 0.3 * rng.normal(size=400)
+    X = np.column_stack([rng.normal(size=(200, 3)), rng.integers(0, 2, 200)])
+    y = X[:, 0] + 3 * X[:, 3] * (X[:, 1] > 0) + 0.3 * rng.normal(size=200)
     expected = make(random_state=0).fit(X, y).predict(X)
     turned = X * [1.0, -1.0, -1.0, -1.0]
     found = make(random_state=0).fit(turned, y).predict(turned)

@@ -259,11 +259,11 @@ WEIGHTED = [
 ]
 
 
-@pytest.mark.thin(times=1)
+@pytest.mark.thin(every=3)
 @pytest.mark.parametrize("model", WEIGHTED, ids=lambda model: type(model).__name__)
 @pytest.mark.parametrize("labels", [[1, 2], [1.0, 2.0], ["1", "2"], [False, True]])
 def test_class_weights_are_named_by_labels_or_their_text(model, labels):
-    X = data(None)[0][:50]
+    X = data(None)[0][:40]
     y = np.array(labels)[(X[:, 0] + X[:, 1] > 0).astype(int)]
     w = np.where(y == labels[1], 5.0, 1.0)
     expected = clone(model).fit(X, y, sample_weight=w)

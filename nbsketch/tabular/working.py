@@ -24,6 +24,7 @@ from nbsketch.rows.outliers import (
     NORMAL,
     RobustPath,
     medians,
+    noise_scale,
     robust_residuals,
     suspect_targets,
 )
@@ -175,9 +176,8 @@ def start(rows: Rows, loss: Loss | None) -> NDArray:
         Z = rows.transform(drawn)
         path = RobustPath.of(partial(evaluate, form), Z, len(Z))
         residual = robust_residuals(path, rows.Y[drawn])
-        most = _WINSORIZED * NORMAL * medians(np.abs(residual))
-        change = np.clip(residual, -most, most) - residual
-        out[drawn] = rows.Y[drawn] + np.where(most > 0, change, 0.0)
+        most = _WINSORIZED * noise_scale(residual, rows.Y[drawn])
+        out[drawn] = rows.Y[drawn] + np.clip(residual, -most, most) - residual
     return out
 
 

@@ -321,3 +321,17 @@ def test_rows_of_hardly_any_weight_leave_no_freedom():
     model = models[1].fit(X, y, weights)
     assert 0.3 < 1.5 * model.alpha_ / alone.alpha_ < 3
     assert_allclose(model.predict(X), alone.predict(X), atol=0.05)
+
+
+@each_name
+def test_targets_that_are_mostly_zero_are_not_interpolated(filter):
+    """Claims: GCV weighs all residuals alike, and most of them are tiny."""
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(800, 3))
+    y = np.where(X[:, 0] > 1.5, rng.gamma(2.0, 5.0, 800), 0.0)
+    new = rng.normal(size=(1000, 3))
+    truth = np.where(new[:, 0] > 1.5, 10.0, 0.0)
+    model = SpectralFilterRegressor(filter=filter, random_state=0).fit(X, y)
+    ridge = SketchedKernelRegressor(random_state=0).fit(X, y)
+    error, best = (np.std(m.predict(new) - truth) for m in (model, ridge))
+    assert error < 1.1 * best

@@ -76,10 +76,10 @@ class SpectralFilterRegressor(
         many contiguous blocks of samples (or of whole groups), for samples that depend
         on their neighbors. Scikit-learn splitters and (train, test) indices are used
         unchanged.
-    criterion : {"gcv", "leave-one-out"}, default="gcv"
-        Criterion to choose alpha: generalized cross-validation, at no extra cost, or
-        the leave-one-out error, at the cost of one more pass over the features. Ignored
-        with `cv`.
+    criterion : {"gcv", "leave-one-out"}, default="leave-one-out"
+        Criterion to choose alpha: the leave-one-out error, at the cost of one more pass
+        over the features, or generalized cross-validation, at no extra cost, for noise
+        of equal size everywhere. Ignored with `cv`.
     fit_intercept : bool, default=True
         Whether to fit the intercept b, which is not penalized.
     random_state : None, int or Generator, default=None
@@ -158,7 +158,7 @@ class SpectralFilterRegressor(
     order: int | None = None
     step: float | None = None
     n_steps: int | None = None
-    criterion: str = "gcv"
+    criterion: str = "leave-one-out"
 
     def fit(
         self,

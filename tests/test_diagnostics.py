@@ -257,11 +257,11 @@ def test_dimensions_by_landmarks_are_upper_bounds(kernel):
 
 
 def test_dimensions_by_landmarks_approach_the_exact_ones():
-    X = np.random.default_rng(0).uniform(size=(1500, 1))
+    X = np.random.default_rng(0).uniform(size=(800, 1))
     kernel = LaplacianKernel(0.5)
     exact = spectrum(X, kernel)
     errors = []
-    for size in (50, 200, 600):
+    for size in (50, 150, 400):
         mu = spectrum(X, kernel, size=size, random_state=0)
         ratio = effective_dimension(mu, 1e-4) / effective_dimension(exact, 1e-4)
         errors.append(ratio - 1)
@@ -414,9 +414,9 @@ def test_satisfiable_sizes_are():
     mu = spectrum(np.random.default_rng(0).uniform(size=(500, 1)), bandwidth=0.3)
     size, p = recommend_size(mu, guarantee="satisfiable")[:2]
     recipe = PSparsifiedSketch(size, density=p)
-    verdicts = [is_k_satisfiable(recipe.draw(500, i), mu, density=p) for i in range(40)]
+    verdicts = [is_k_satisfiable(recipe.draw(500, i), mu, density=p) for i in range(20)]
     assert size < 250
-    assert sum(verdict.satisfied for verdict in verdicts) >= 36
+    assert sum(verdict.satisfied for verdict in verdicts) >= 18
 
 
 def test_theory_has_the_constant_of_the_proof():

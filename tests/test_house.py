@@ -86,6 +86,9 @@ def module_name(path):
 FILES = {module_name(path): path for path in sorted(PACKAGE.rglob("*.py"))}
 
 
+parsed = functools.cache(ast.parse)
+
+
 class Imports(ast.NodeVisitor):
     """What a file imports: (module, name or None, inside a function?) of each.
 
@@ -94,7 +97,7 @@ class Imports(ast.NodeVisitor):
 
     def __init__(self, source):
         self.found, self.relative, self._depth = [], False, 0
-        self.visit(ast.parse(source))
+        self.visit(parsed(source))
 
     def visit_Import(self, node):
         self.found += [(alias.name, None, self._depth > 0) for alias in node.names]
@@ -301,7 +304,7 @@ FITS = {
 @pytest.mark.parametrize("parameters", FITS.values(), ids=FITS)
 def test_rows_go_down_a_short_way(parameters):
     rng = np.random.default_rng(0)
-    X, y = rng.normal(size=(80, 2)), rng.normal(size=80)
+    X, y = rng.normal(size=(40, 2)), rng.normal(size=40)
     model = nbsketch.SketchedKernelRegressor(random_state=0, **parameters)
     model.fit(X, y)  # compiles, which takes several times as long under a profiler
     for found in (routes(lambda X: model.fit(X, y), X), routes(model.predict, X)):
@@ -399,7 +402,7 @@ LAYOUT = {"COMMENT", "NL", "NEWLINE", "INDENT", "DEDENT", "ENDMARKER"}
 def code_tokens(source):
     """Yield names, operators and literals, but no strings of documentation."""
     documentation = set()
-    for node in ast.walk(ast.parse(source)):
+    for node in ast.walk(parsed(source)):
         is_text = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
         if is_text and isinstance(node.value.value, str):
             documentation.add((node.lineno, node.col_offset))
@@ -479,7 +482,7 @@ def test_the_package_does_not_grow():
 
 
 def test_the_package_unpacks_what_it_packed():
-    trees = [ast.parse(source) for source in SOURCES.values()]
+    trees = list(map(parsed, SOURCES.values()))
     assert sum(map(packed_assignments, trees)) <= MOST_PACKED
     outside = [ast.Module(constants(tree), []) for tree in trees]
     assert sum(map(packed_assignments, outside)) <= MOST_PACKED_CONSTANTS

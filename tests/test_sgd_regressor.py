@@ -215,14 +215,14 @@ def learned(**options):
 
 @pytest.fixture(scope="module")
 def ridge_error():
-    X, y, _ = smooth(4000)
+    X, y, _ = smooth(2500)
     new, _, target = smooth(2000, seed=1)
     model = SketchedKernelRegressor(size=200, random_state=0).fit(X, y)
     return np.mean((model.predict(new) - target) ** 2)
 
 
 def test_defaults_learn_as_the_default_regressor_does(ridge_error):
-    X, y, _ = smooth(4000)
+    X, y, _ = smooth(2500)
     new, _, target = smooth(2000, seed=1)
     model = learned().fit(X, y)
     assert model.length_scales_[:3].max() < model.length_scales_[3:].min()
@@ -233,9 +233,9 @@ def test_defaults_learn_as_the_default_regressor_does(ridge_error):
 
 
 def test_a_stream_learns_as_the_default_regressor_does(ridge_error):
-    X, y, _ = smooth(4000)
+    X, y, _ = smooth(2500)
     new, _, target = smooth(2000, seed=1)
-    model = stream(learned(), parts(X, y, 1000, 2500))
+    model = stream(learned(), parts(X, y, 600, 1500))
     error = np.mean((model.predict(new) - target) ** 2)
     assert error + 0.09 < 1.1 * (ridge_error + 0.09)
 

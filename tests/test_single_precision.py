@@ -32,7 +32,7 @@ def friedman(n, seed=0):
     return X, f, f + 0.05 * rng.normal(size=n)
 
 
-def error(model, dtype, n=600):
+def error(model, dtype, n=400):
     """Return the root mean squared error on new rows of a fit in a type."""
     X, _, y = friedman(n)
     new, f, _ = friedman(1000, seed=1)

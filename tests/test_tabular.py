@@ -695,7 +695,7 @@ def test_steadiness_measures_each_set_for_both_types(monkeypatch, tmp_path):
         if name in ("steps", "outlying")
     }
     monkeypatch.setattr(steadiness, "FUNCTIONS", functions)
-    monkeypatch.setattr(steadiness, "QUICK_ROWS", 80)
+    monkeypatch.setattr(steadiness, "QUICK_ROWS", 50)
     monkeypatch.delenv("OPENBLAS_CORETYPE", raising=False)
     steadiness.run(quick=True, out=tmp_path)
     monkeypatch.setenv("OPENBLAS_CORETYPE", "Haswell")
@@ -703,7 +703,7 @@ def test_steadiness_measures_each_set_for_both_types(monkeypatch, tmp_path):
     found = [(r["set"], r["type"], r["rows"], r["seeds"]) for r in table]
     types = {"steps": ("float64", "float32", "float64, Haswell")}
     types["outlying"] = types["steps"][:2]
-    expected = [(name, kind, 80, 2) for name in functions for kind in types[name]]
+    expected = [(name, kind, 50, 2) for name in functions for kind in types[name]]
     assert sorted(found) == sorted(expected)
     worst = [max(r["worst"] for r in table if r["set"] == row["set"]) for row in table]
     assert worst == sorted(worst, reverse=True)

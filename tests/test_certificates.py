@@ -141,7 +141,7 @@ def test_large_sketches_certify_the_model_that_predicts(alpha, monkeypatch):
     assert_allclose(model.objective_, value, rtol=1e-3)
 
 
-@pytest.mark.thin(times=1)
+@pytest.mark.thin(every=3)
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("count", [700, 900])
 def test_rows_far_apart_in_bandwidths_are_not_rounded(dtype, count, monkeypatch):

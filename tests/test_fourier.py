@@ -61,7 +61,7 @@ def test_inner_products_are_the_kernel_on_average(kernel):
 @pytest.mark.thin(every=3)
 @kernels
 def test_variance_is_that_of_pairs(kernel):
-    X, size, draws = points(6), 10, 400
+    X, size, draws = points(6), 10, 250
     products = np.empty((draws, 6, 6))
     for seed in range(draws):
         features = RandomFourierFeatures(kernel, size=size, random_state=seed)

@@ -14,7 +14,7 @@ from nbsketch.files import STATES, archive
 
 MODELS = fuzz.models()
 # Mutations of each model; ``python tests/fuzz.py 20000`` tries many more.
-COUNT = 60
+COUNT = 40
 
 
 def refused(path, *words):

@@ -237,7 +237,7 @@ MODELS = {
 @pytest.mark.parametrize("name", MODELS)
 def test_every_estimator_learns(name):
     model, transform = MODELS[name]
-    X, y = wiggle(120)
+    X, y = wiggle(80)
     model.fit(X, y if transform is None else transform(y))
     assert model.length_scales_.argmin() == 0
     assert len(model.bandwidth_) == model.landmarks_.shape[1]

@@ -22,8 +22,8 @@ from nbsketch import (
 )
 
 RNG = np.random.default_rng(0)
-X = RNG.normal(size=(300, 3)) * [1.0, 20.0, 0.1]
-Y = np.sin(2 * X[:, 0]) + X[:, 1] / 20 + 0.1 * RNG.normal(size=300)
+X = RNG.normal(size=(150, 3)) * [1.0, 20.0, 0.1]
+Y = np.sin(2 * X[:, 0]) + X[:, 1] / 20 + 0.1 * RNG.normal(size=150)
 POINTS = RNG.normal(size=(25, 3)) * [1.0, 20.0, 0.1]
 
 
@@ -175,6 +175,6 @@ def test_what_does_not_fit_together_is_named():
     with pytest.raises(ValueError, match="`size` requires the name"):
         SketchedKernelRegressor(sketch=sketch, size="auto").fit(X, Y)
     with pytest.raises(ValueError, match="precomputed"):
-        SketchedKernelRegressor("precomputed", sketch=sketch).fit(np.eye(300), Y)
+        SketchedKernelRegressor("precomputed", sketch=sketch).fit(np.eye(150), Y)
     with pytest.raises(TypeError, match="with one kernel expansion"):
         InputOutputKernelRegressor(sketch=sketch).fit(X, np.column_stack([Y, Y]))

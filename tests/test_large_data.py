@@ -30,7 +30,7 @@ from nbsketch.solvers import scratch
 from nbsketch.solvers.design import ArrayDesign, Design
 from nbsketch.solvers.scratch import RowsDesign, ScratchDesign, stored_or
 
-N = 3000
+N = 2400
 RNG = np.random.default_rng(0)
 X = RNG.uniform(-3, 3, size=(N, 2)).astype(np.float32)
 Y = np.sin(X[:, 0]) * X[:, 1] + 0.1 * RNG.normal(size=N)

@@ -137,7 +137,7 @@ def test_robust_losses_withstand_outliers_that_ruin_least_squares():
     clean = slice(6, None)
     errors = {
         loss: np.abs(
-            SketchedKernelRegressor(loss=loss, size=40, random_state=0)
+            SketchedKernelRegressor(loss=loss, size=20, random_state=0)
             .fit(X, y)
             .predict(X[clean])
             - y[clean]
@@ -567,9 +567,9 @@ def test_other_problems_choose_their_starts_themselves(loss, classes):
 
 def test_the_penalty_of_many_classes_is_that_of_the_four_largest():
     rng = np.random.default_rng(0)
-    design = ArrayDesign(rng.normal(size=(400, 6)))
+    design = ArrayDesign(rng.normal(size=(250, 6)))
     shares = np.array([0.05, 0.3, 0.1, 0.2, 0.05, 0.3])
-    index = rng.choice(6, 400, p=shares / shares.sum())
+    index = rng.choice(6, 250, p=shares / shares.sum())
     labels = np.where(index[:, None] == np.arange(6), 1.0, -1.0)
     largest = np.sort(np.argsort(-(labels > 0).sum(axis=0), kind="stable")[:4])
     whole = ScalarObjective(labels, None, True, HingeLoss())

@@ -67,7 +67,7 @@ def tiny_table1(monkeypatch):
         "_FOLDS": 2,
         "_BANDWIDTH_FACTORS": np.array([1.0]),
         "_ALPHAS": np.array([1e-2, 1e-3]),
-        "_GAMMAS": (1.0, 3.0),
+        "_GAMMAS": (1.0,),
     }.items():
         monkeypatch.setattr(table1, name, value)
 

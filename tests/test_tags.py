@@ -65,7 +65,7 @@ def decided_checks():
                 yield pytest.param(tested, check, id=f"{estimator}-{name}")
 
 
-@pytest.mark.thin(every=2)
+@pytest.mark.thin
 @pytest.mark.parametrize(("estimator", "check"), list(decided_checks()))
 def test_contract(estimator, check):
     check(estimator)

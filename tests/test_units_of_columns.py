@@ -20,7 +20,7 @@ RESIDUALS = ["huber", "pinball", "epsilon-insensitive", "poisson"]
 MARGINS = ["hinge", "squared-hinge", "logistic"]
 
 
-def columns(scales, n=150):
+def columns(scales, n=100):
     """Return columns of some scales, and their sum in units of deviations."""
     X = np.random.default_rng(0).normal(size=(n, len(scales)))
     return X * scales, X.sum(axis=1)
@@ -30,6 +30,7 @@ def correlation(fitted, signal):
     return np.corrcoef(fitted, signal)[0, 1]
 
 
+@pytest.mark.thin(times=1)
 @pytest.mark.parametrize("scales", SCALES)
 @pytest.mark.parametrize("loss", RESIDUALS)
 def test_a_path_reaches_the_smallest_column(loss, scales):
@@ -42,6 +43,7 @@ def test_a_path_reaches_the_smallest_column(loss, scales):
     assert correlation(fitted, signal) > 0.99  # .6 to .8
 
 
+@pytest.mark.thin(times=1)
 @pytest.mark.parametrize("dtype", ["f4", "f8"])
 @pytest.mark.parametrize("loss", MARGINS)
 def test_a_path_of_labels_reaches_the_smallest_column(loss, dtype):
@@ -54,8 +56,8 @@ def test_a_path_of_labels_reaches_the_smallest_column(loss, dtype):
 @pytest.mark.parametrize("scales", SCALES)
 def test_a_path_of_quantiles_reaches_the_smallest_column(scales):
     """Newton steps are exact: the solver converges, in 20 steps instead of 1000."""
-    X, signal = columns(scales, 300)
-    y = signal + 0.1 * np.random.default_rng(1).normal(size=300)
+    X, signal = columns(scales, 200)
+    y = signal + 0.1 * np.random.default_rng(1).normal(size=200)
     model = JointQuantileRegressor(kernel="linear", random_state=0).fit(X, y)
     assert correlation(model.predict(X)[:, 0], signal) > 0.99  # .6
     assert model.n_iter_ < 100

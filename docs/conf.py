@@ -23,6 +23,7 @@ extensions = [
     "sphinx.ext.autodoc",
     "sphinx.ext.autosummary",
     "sphinx.ext.mathjax",
+    "sphinx_copybutton",
     "sphinx_gallery.gen_gallery",
 ]
 templates_path = ["_templates"]
@@ -34,7 +35,11 @@ nitpicky = False
 
 html_theme = "pydata_sphinx_theme"
 html_theme_options = {
-    "logo": {"text": "nbsketch"},
+    "logo": {
+        "text": "nbsketch",
+        "image_light": "_static/logo.svg",
+        "image_dark": "_static/logo.svg",
+    },
     "navbar_align": "left",
     "header_links_before_dropdown": 5,
     "secondary_sidebar_items": ["page-toc"],
@@ -49,6 +54,9 @@ _MATHJAX = distribution("django-static-mathjax").locate_file(
 mathjax_path = "tex-svg-full.js"
 html_static_path = ["_static", str(_MATHJAX)]
 html_css_files = ["site.css"]
+html_favicon = "_static/logo.svg"
+copybutton_prompt_text = r">>> |\.\.\. "
+copybutton_prompt_is_regexp = True
 html_title = f"nbsketch {release}"
 html_sidebars = {"comparison": [], "reproduction": []}
 html_show_sourcelink = False

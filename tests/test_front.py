@@ -1,6 +1,5 @@
 """The front page and the README show the present measurements."""
 
-import os
 import runpy
 import shutil
 import sys
@@ -8,38 +7,39 @@ import sys
 import pytest
 from conftest import ROOT
 
-DOCS = ROOT / "docs"
+from nbsketch.reproduce._report import read_csv, write_csv
+from nbsketch.reproduce.tabular.summary import front_tables
+
+RESULTS = ROOT / "docs" / "results"
+TABLE = RESULTS / "unseen-front.csv"
 
 
-@pytest.fixture(scope="module")
-def front(tmp_path_factory):
-    """Return the picture and the table as the script makes them."""
+def test_the_table_is_that_of_the_results(tmp_path):
+    """If not: nbsketch reproduce unseen --plot-only --out docs/results."""
+    table = front_tables(read_csv(RESULTS / "unseen.csv"))["front"]
+    write_csv(table, tmp_path / "front.csv")
+    expected = (tmp_path / "front.csv").read_text("utf-8")
+    assert TABLE.read_text("utf-8") == expected
+
+
+def test_the_picture_is_that_of_the_table(tmp_path, monkeypatch):
+    """If not: python docs/gallery/plot_front.py docs."""
     pytest.importorskip("matplotlib").use("agg")
-    folder = tmp_path_factory.mktemp("docs")
     for name in ("results", "_static"):
-        os.mkdir(folder / name)
-    shutil.copy(DOCS / "results" / "unseen.csv", folder / "results")
-    script, before = DOCS / "gallery" / "plot_front.py", sys.argv
-    sys.argv = [str(script), str(folder)]
-    try:
-        runpy.run_path(str(script))
-    finally:
-        sys.argv = before
-    names = "_static/front.svg", "results/unseen-front.csv"
-    return [(folder / name).read_text("utf-8") for name in names]
+        (tmp_path / name).mkdir()
+    shutil.copy(TABLE, tmp_path / "results")
+    script = ROOT / "docs" / "gallery" / "plot_front.py"
+    monkeypatch.setattr(sys, "argv", [str(script), str(tmp_path)])
+    runpy.run_path(str(script))
+    found = (tmp_path / "_static" / "front.svg").read_text("utf-8")
+    committed = (ROOT / "docs" / "_static" / "front.svg").read_text("utf-8")
+    texts = [
+        svg.split("<dc:description>")[1].split("</")[0] for svg in (found, committed)
+    ]
+    assert texts[0] == texts[1] == TABLE.read_text("utf-8").partition("\n")[2].strip()
 
 
-def test_table_and_picture_are_those_of_the_results(front):
-    """If not: python docs/gallery/plot_front.py docs, and the table of the README."""
-    picture, table = front
-    assert (DOCS / "results" / "unseen-front.csv").read_text("utf-8") == table
-    start, end = "<dc:description>", "</dc:description>"
-    expected = picture.split(start)[1].split(end)[0]
-    committed = (DOCS / "_static" / "front.svg").read_text("utf-8")
-    assert committed.split(start)[1].split(end)[0] == expected
-
-
-def test_the_readme_has_the_table(front):
+def test_the_readme_has_the_table():
     readme = (ROOT / "README.md").read_text("utf-8")
-    for line in front[0].split("<dc:description>")[1].split("</")[0].splitlines():
+    for line in TABLE.read_text("utf-8").splitlines()[1:]:
         assert f"| {line.replace(',', ' | ')} |" in readme

@@ -230,8 +230,6 @@ def test_ranks_and_their_critical_distance():
     assert (
         summary.ranks([row("s0", "a", 1.0), row("s1", "b", 1.0)], REGRESSION)[0] == {}
     )
-    ax = summary.plot_ranks(rows, REGRESSION)
-    assert [text.get_text() for text in ax.get_yticklabels()][-1] == "a"
 
 
 def test_calibration_error_is_that_of_the_curve(rng):

@@ -5,9 +5,8 @@ from typing import Any
 import numpy as np
 from scipy.stats import gmean, rankdata, sem, studentized_range
 
-from nbsketch.plots import axes_or_new
 from nbsketch.reproduce import ENTRIES, _report
-from nbsketch.reproduce._figures import Panel, curves_of, style_of
+from nbsketch.reproduce._figures import Panel, curves_of
 from nbsketch.reproduce._report import Row, Rows, column, groups, where
 from nbsketch.reproduce.tabular import problems
 from nbsketch.reproduce.tabular.methods import DEFAULT, HISTOGRAMS, LIGHTGBM, OURS
@@ -118,25 +117,6 @@ def nemenyi(n_methods: int, n_sets: int) -> float:
     return float(quantile * np.sqrt(n_methods * (n_methods + 1) / (6 * n_sets)))
 
 
-def plot_ranks(rows: Rows, task: str, ax: Any = None) -> Any:
-    """Draw mean ranks with bars of half the critical distance on either side.
-
-    Methods whose bars do not overlap differ at the 5 % level. Returns the axes.
-    """
-    ax = axes_or_new(ax)
-    mean, distance = ranks(rows, task)
-    order = sorted(mean, key=lambda method: -mean[method])
-    for height, method in enumerate(order):
-        color = style_of(method).color
-        ax.errorbar(
-            mean[method], height, xerr=distance / 2, fmt="o", color=color, capsize=3
-        )
-    ax.set_yticks(range(len(order)), order)
-    ax.set(title=task, xlabel="Mean rank (lower is better)")
-    ax.grid(axis="x", alpha=0.25, linewidth=0.6)
-    return ax
-
-
 def panels(rows: Rows) -> list[Panel]:
     """Return dots of error ratios (at least 0.1) and of the times of regression."""
     table = summarize(rows)
@@ -169,6 +149,28 @@ def page_tables(rows: Rows) -> dict[str, Rows]:
         "ranks": _rank_table(rows),
         "about": _about(rows),
     }
+
+
+def front_tables(rows: Rows) -> dict[str, Rows]:
+    """Return the tables of text, and that of the front page.
+
+    It has medians of ratios over the sets on which the default was measured.
+    """
+    table = summarize(rows)
+    table = [row for row in table if where(table, set=row["set"], method=DEFAULT)]
+    entry = ENTRIES["unseen"]["front"]
+    front = [
+        {"method": method}
+        | {name: _median(table, method, *of) for name, of in entry["columns"].items()}
+        for method in entry["methods"]
+    ]
+    return page_tables(rows) | {"front": front}
+
+
+def _median(table: Rows, method: str, task: str, ratio: str) -> str:
+    """Return the text of the median of a ratio over the sets of a task."""
+    values = column(where(table, task=task, method=method), ratio)
+    return f"{np.median(values):.2f}" if len(values) else ""
 
 
 def _wide(table: Rows, name: str) -> Rows:

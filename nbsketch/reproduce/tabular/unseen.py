@@ -15,6 +15,7 @@ import numpy as np
 from nbsketch.reproduce._report import read_csv
 from nbsketch.reproduce.tabular import comparison
 from nbsketch.reproduce.tabular.problems import REGRESSION, Benchmark
+from nbsketch.reproduce.tabular.summary import front_tables
 
 # Rows of larger sets are drawn at random, once.
 MOST_ROWS = 5000
@@ -85,4 +86,5 @@ run = replace(
     comparison.run,
     name="unseen",
     points=partial(comparison.points, PROBLEMS, ("quakes", "heart")),
+    tables=front_tables,
 )

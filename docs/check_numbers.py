@@ -575,7 +575,38 @@ SKETCHES = [
         ],
     )
 ]
-SENTENCES = {"claims": CLAIMS, "reproduction": REPRODUCTION, "sketches": SKETCHES}
+
+
+def million(field):
+    """Return tables and LightGBM at a million samples: smooth and steps, both tasks."""
+    methods = "tables", "LightGBM, 500 trees"
+    return [cells("large-tables", field, method=m)[-4:] for m in methods]
+
+
+def excess():
+    """Return by how many percent the errors of tables are higher at a million."""
+    tables, trees = million("error")
+    return 100 * (tables / trees - 1)
+
+
+FIT = million("fit")
+INDEX = [
+    (
+        "At a million samples with categories, four fits take {} to {} seconds and "
+        "{} GiB, three to eight times as long as LightGBM",
+        (FIT[0].min(), FIT[0].max(), million("gibibytes")[0].max()),
+    ),
+    (
+        "errors are lower by {} and {} % on smooth functions, and higher by {} and {} %",
+        (*-excess()[1::-1], *excess()[3:1:-1]),
+    ),
+]
+SENTENCES = {
+    "claims": CLAIMS,
+    "index": INDEX,
+    "reproduction": REPRODUCTION,
+    "sketches": SKETCHES,
+}
 
 
 def shown(page):

@@ -597,7 +597,7 @@ INDEX = [
         (FIT[0].min(), FIT[0].max(), million("gibibytes")[0].max()),
     ),
     (
-        "errors are lower by {} and {} % on smooth functions, and higher by {} and {} %",
+        "errors are lower by {} and {} % on smooth functions, and higher by {} and {}",
         (*-excess()[1::-1], *excess()[3:1:-1]),
     ),
 ]

@@ -421,3 +421,16 @@ def test_thresholds_are_in_robust_standard_deviations():
     assert insensitive.epsilon == 0.1  # without the row of weight zero all are equal
     pair = np.c_[[3.0, 0, 0], [4.0, 0, 0], [0.0, 0, 0]].repeat(2, axis=0)
     assert loss_at("huber", pair, None).kappa == pytest.approx(5 / 3)
+
+
+@pytest.mark.parametrize("Model", [SketchedKernelRegressor, SketchedSGDRegressor])
+def test_outputs_that_are_small_next_to_others_are_told(Model):
+    """R2 of an epsilon-insensitive loss was -4e8 without a word."""
+    model = Model(bandwidth=1.0, loss="huber", random_state=0)
+    small = "column 0 of `y` varied less than 0.001 times as much as the largest"
+    with pytest.warns(UserWarning, match=small):
+        model.fit(X, np.column_stack([Y, 1e9 * Y]))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        model.fit(X, np.column_stack([Y, 10 * Y, np.full(len(Y), 0.1 + 0.2)]))
+        Model(bandwidth=1.0, random_state=0).fit(X, np.column_stack([Y, 1e9 * Y]))

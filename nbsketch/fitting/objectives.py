@@ -11,6 +11,8 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from nbsketch._report.validation import listed
+from nbsketch._report.warning import warn
 from nbsketch.fitting.objective import (
     AlphaPath,
     FeatureSolution,
@@ -19,6 +21,7 @@ from nbsketch.fitting.objective import (
     weighted_mean,
 )
 from nbsketch.fitting.plan import SolveOptions, joint_size, least_squares_size
+from nbsketch.kernels import varying_features
 from nbsketch.losses import (
     LogLinkLoss,
     Loss,
@@ -58,6 +61,9 @@ _SMALL_CLASSES = 1000
 _MOST_CLASSES = 4
 # Minimum mean of rates without an intercept: smaller ones lose digits next to 1/2.
 _LEAST_RATE = 1e-6
+# Outputs with a smaller share of the largest deviation add less than 1e-6 to squares of
+# norms, the default tolerance.
+_LEAST_SHARE = 1e-3
 # Smaller means have lost digits themselves.
 _TINY = float(np.finfo(np.float64).tiny)
 
@@ -455,7 +461,21 @@ def regression_objective(
             f"`y` must have one column for {loss!r}, got {Y.shape[1]}: "
             "it is not a loss of the norm of a residual"
         )
+    _warn_of_small_outputs(Y, loss)
     return RadialObjective(Y, weights, fit_intercept, loss, factor)
+
+
+def _warn_of_small_outputs(Y: NDArray, loss: Loss) -> None:
+    """Warn of outputs without influence on the norms of residuals."""
+    spread = Y.std(axis=0)
+    small = np.flatnonzero(varying_features(Y) & (spread < _LEAST_SHARE * spread.max()))
+    if len(small):
+        columns = listed("column", small)
+        warn(
+            f"{columns} of `y` varied less than {_LEAST_SHARE:g} times as much as the "
+            f"largest, so the norms of residuals in {loss!r} hardly depend on it and "
+            "predictions may be wrong: standardize the columns of `y`"
+        )
 
 
 def loss_at(loss: Any, Y: NDArray, weights: NDArray | None) -> Loss:

@@ -133,8 +133,8 @@ def _add_options(command: argparse.ArgumentParser) -> None:
             f"--{name}",
             nargs="+",
             metavar="NAME",
-            help=f"measure only these {name}, and keep the others of an existing CSV "
-            "file (experiment tabular)",
+            help=f"measure only these {name}; CSV files of single measurements keep "
+            "the others",
         )
 
 

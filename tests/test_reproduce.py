@@ -202,6 +202,20 @@ def test_missing_data_is_status_1(table, no_data, capsys):
     assert captured.out == ""
 
 
+@pytest.mark.parametrize("table", ["table1", "table2", "table6"])
+def test_sets_are_selected(table, monkeypatch, capsys):
+    def load(name, *args):
+        raise FileNotFoundError(name)  # the set, instead of measuring it
+
+    monkeypatch.setattr(table1, "_load", load)
+    monkeypatch.setattr(table2, "_load", load)
+    chosen = {"table1": "otoliths"}.get(table, "scm1d")
+    assert cli.main(["reproduce", table, "--sets", chosen]) == 1
+    assert capsys.readouterr().err == f"nbsketch: {chosen}\n"
+    assert cli.main(["reproduce", table, "--sets", "nothing"]) == 1
+    assert "`sets` must be among" in capsys.readouterr().err
+
+
 def test_the_module_runs(run_python):
     code = "import runpy, sys; sys.argv = ['nbsketch', 'info']\n"
     code += "try: runpy.run_module('nbsketch', run_name='__main__')\n"

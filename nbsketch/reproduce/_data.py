@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,6 +23,15 @@ _SKETCHES = read_toml("sketches.toml")
 def load(name: str, data_home: MaybePath, **options: Any) -> Any:
     """Return the result of the loader of a set."""
     return getattr(datasets, f"load_{name}")(data_home=data_home, **options)
+
+
+def selected(sets: Sequence[str] | None, every: Iterable[str]) -> list[str]:
+    """Return the names of the selected sets, all by default, or raise a ValueError."""
+    names = list(every)
+    unknown = [name for name in sets or () if name not in names]
+    if unknown:
+        raise ValueError(f"`sets` must be among {names}, got {unknown}")
+    return [name for name in names if name in (sets or names)]
 
 
 def sketch_of(label: str, size: int | None, n: int = 0) -> sketches.SketchRecipe:

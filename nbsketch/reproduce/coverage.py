@@ -18,6 +18,7 @@ from nbsketch.estimators.regressor import SketchedKernelRegressor
 from nbsketch.kernels import GaussianKernel
 from nbsketch.losses import PinballLoss
 from nbsketch.reproduce import ENTRIES
+from nbsketch.reproduce._data import selected
 from nbsketch.reproduce._report import Row
 from nbsketch.reproduce.experiment import Experiment, Points
 
@@ -107,7 +108,7 @@ def drawn(name: str, rng: np.random.Generator) -> Draw:
 
 def points(replicates: int, quick: bool, sets: Sequence[str] | None = None) -> Points:
     """Return settings, and the number of draws of the rows."""
-    return [(name, replicates) for name in sets or SETTINGS]
+    return [(name, replicates) for name in selected(sets, SETTINGS)]
 
 
 def measure(name: str, count: int) -> Iterator[Row]:

@@ -5,7 +5,7 @@ losses and training time at five levels, without a sketch and with sketches of s
 rows, on Boston housing (ten random splits of 70 % and 30 %) and on images of otoliths.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +43,7 @@ _STAND_IN_SIZE = 100
 _MANY_ROWS = 1000
 SIZE = 50  # of the sketches
 SETTINGS = Path(__file__).with_name("table1_tuning.json")
+SETS = "boston", "otoliths"
 # Of the otoliths: rows, pixels along a side, and the largest age.
 _N_TRAIN = 3780
 _N_TEST = 165
@@ -75,6 +76,11 @@ def _model(sketch: SketchRecipe, seed: int, **options: Any) -> JointQuantileRegr
     return JointQuantileRegressor(
         LEVELS, sketch=sketch, non_crossing=None, random_state=seed, **options
     )
+
+
+def _load(name: str, data_home: MaybePath) -> Dataset:
+    is_image = name == SETS[1]
+    return load_images(data_home) if is_image else load_boston(data_home=data_home)
 
 
 def load_images(data_home: MaybePath = None) -> Dataset:
@@ -116,16 +122,18 @@ def _ellipse(size: float, shape: float, tilt: float) -> NDArray:
 
 
 def points(
-    replicates: int, quick: bool, tuning: MaybePath = None, data_home: MaybePath = None
+    replicates: int,
+    quick: bool,
+    tuning: MaybePath = None,
+    data_home: MaybePath = None,
+    sets: Sequence[str] | None = None,
 ) -> Points:
     """Yield set, method, split, setting and seed.
 
     Replicates are random splits, or draws of each sketch for a published split.
     """
-    sets = [load_boston(data_home=data_home)]
-    if not quick:
-        sets.append(load_images(data_home))
-    for dataset in sets:
+    for name in _data.selected(sets, SETS[:1] if quick else SETS):
+        dataset = _load(name, data_home)
         splits = _splits(dataset, replicates)
         settings = _settings(dataset, splits, tuning)
         for method in METHODS:

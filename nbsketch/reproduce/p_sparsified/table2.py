@@ -160,12 +160,16 @@ def compare(
 
 
 def points(
-    replicates: int, quick: bool, tuning: MaybePath = None, data_home: MaybePath = None
+    replicates: int,
+    quick: bool,
+    tuning: MaybePath = None,
+    data_home: MaybePath = None,
+    sets: Sequence[str] | None = None,
 ) -> Points:
     """Yield set, method, split, setting, size and seed of each draw of a sketch."""
-    splits = {name: _load(name, data_home) for name in SETS}
+    splits = {name: _load(name, data_home) for name in _data.selected(sets, SETS)}
     settings = _settings(splits, tuning)
-    for name, method in product(SETS, ROWS):
+    for name, method in product(splits, ROWS):
         exact = method in (WITHOUT, ITERATIVE)
         for seed in range(_EXACT_REPLICATES if exact else replicates):
             yield name, method, splits[name], settings[name, method], seed
@@ -193,9 +197,14 @@ def summarize(rows: Rows) -> Rows:
 run = Experiment("table2", points, measure, summarize)
 
 
-def target_points(replicates: int, quick: bool, data_home: MaybePath = None) -> Points:
+def target_points(
+    replicates: int,
+    quick: bool,
+    data_home: MaybePath = None,
+    sets: Sequence[str] | None = None,
+) -> Points:
     """Yield the points whose methods are in Table 6."""
-    every = points(replicates, quick, data_home=data_home)
+    every = points(replicates, quick, data_home=data_home, sets=sets)
     return (point for point in every if point[1] in METHODS)
 
 

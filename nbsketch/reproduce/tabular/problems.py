@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from sklearn.model_selection import KFold
 
 from nbsketch.reproduce import ENTRIES
-from nbsketch.reproduce._data import MaybePath, load
+from nbsketch.reproduce._data import MaybePath, load, selected
 
 FRACTIONS = (0.8, 0.2)
 REGRESSION = "regression"
@@ -137,8 +137,5 @@ def chosen(
     ValueError
         If a set is not known.
     """
-    available = {problem.set for problem in every}
-    unknown = [name for name in sets or () if name not in available]
-    if unknown:
-        raise ValueError(f"`sets` must be among {sorted(available)}, got {unknown}")
-    return (problem for problem in every if problem.set in (sets or available))
+    names = selected(sets, sorted({problem.set for problem in every}))
+    return (problem for problem in every if problem.set in names)

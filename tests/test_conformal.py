@@ -184,7 +184,7 @@ def test_coverage_around_quantiles():
     )
     model = ConformalRegressor(base, method="cqr", coverage=0.8, cv=2)
     options = [{"symmetric": True}, {"symmetric": False}]
-    shares = mean_coverage(model, make=make_skewed, seeds=30, options=options)
+    shares = mean_coverage(model, make=make_skewed, seeds=20, options=options)
     assert (shares >= 0.78).all() and (shares <= 0.84).all()
 
 

@@ -452,9 +452,9 @@ def test_left_out_blocks_search_all_features_as_well(monkeypatch):
 
     monkeypatch.setattr(tuner.ScaleSearch, "choose", record)
     rng = np.random.default_rng(0)
-    X = rng.normal(size=(300, 120))
+    X = rng.normal(size=(200, 120))
     for cv in (None, 3):
-        Y = X[:, :1] + 0.1 * rng.normal(size=(300, 1))
+        Y = X[:, :1] + 0.1 * rng.normal(size=(200, 1))
         tune(X, Y, cv=cv, max_iter=20, rng=0)
     assert pools == [["isotropic", "selected"], ["isotropic", "selected", "learned"]]
 

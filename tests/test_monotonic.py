@@ -110,8 +110,8 @@ def test_the_solution_of_joint_quantiles_is_that_of_cvxpy(
     gamma, fit_intercept, monkeypatch
 ):
     monkeypatch.setattr(_monotonic, "_KNOTS", 4)  # cvxpy takes long for more
-    X, y, _ = make_data(40)
-    weights = np.random.default_rng(1).uniform(0.5, 2, size=40)
+    X, y, _ = make_data(30)
+    weights = np.random.default_rng(1).uniform(0.5, 2, size=30)
     weights /= weights.mean()
     known = (0.2, 0.5, 0.9), gamma, fit_intercept
     fitted, objective = joint_optimum(X, y, weights, [1, -1, 0], *known)

@@ -277,6 +277,7 @@ def test_stochastic_solver_checks_its_settings():
         StochasticSolver(schedule="linear")
 
 
+@pytest.mark.thin(every=3)
 @pytest.mark.parametrize("seed", range(3))
 def test_outliers_are_excluded_from_the_validation_of_robust_losses(seed):
     rng = np.random.default_rng(seed)

@@ -240,7 +240,7 @@ def test_nothing_is_pickled(tmp_path):
     pandas = pytest.importorskip("pandas")
     X, Y = data()
     for recipe in RECIPES:
-        model = SketchedKernelRegressor(sketch=recipe, output=OUTPUTS[1])
+        model = SketchedKernelRegressor(sketch=recipe, output=OUTPUTS[1], alpha=1e-3)
         model.fit(pandas.DataFrame(X, columns=["a", "b"]), Y)
         model.save(tmp_path / "model.npz")
         with np.load(tmp_path / "model.npz", allow_pickle=False) as file:
@@ -252,8 +252,8 @@ def test_nothing_is_pickled(tmp_path):
 
 
 def test_a_file_is_small(tmp_path):
-    X = np.random.default_rng(0).normal(size=(5000, 2))
-    SketchedKernelRegressor(size=10).fit(X, X[:, 0]).save(tmp_path / "model.npz")
+    X = np.random.default_rng(0).normal(size=(20_000, 2))
+    SketchedKernelRegressor(size=10, bandwidth=1.0).fit(X, X[:, 0]).save(tmp_path / "model.npz")
     # about 200 landmarks, with an index and a sign each
     assert (tmp_path / "model.npz").stat().st_size < 20_000
 

@@ -122,7 +122,7 @@ def test_the_noise_is_the_larger_of_two_estimates(alpha, weighted):
     assert (by_residuals > by_likelihood) == (alpha == 1e-6)
 
 
-@pytest.mark.thin(times=1)
+@pytest.mark.thin(every=2)
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize(
     "options",
@@ -253,10 +253,11 @@ def test_posteriors_are_saved_and_forgotten_by_the_next_fit(tmp_path):
 def test_what_has_no_posterior_is_refused():
     with pytest.raises(NotFittedError):
         SketchedKernelRegressor().fit_posterior(X, Y)
+    robust = SketchedKernelRegressor(loss="huber", bandwidth=1.0, alpha=1e-3)
     with pytest.raises(ValueError, match="`loss` must be the square loss"):
-        SketchedKernelRegressor(loss="huber").fit(X, Y).fit_posterior(X, Y)
+        robust.fit(X, Y).fit_posterior(X, Y)
     with pytest.raises(ValueError, match="`loss` must be the square loss"):
-        SketchedKernelRegressor(loss="huber").fit(X, Y).predict(X, return_std=True)
+        robust.predict(X, return_std=True)
     two, output = np.column_stack([Y, Y]), MatrixOutput(np.eye(2) + 1)
     with pytest.raises(ValueError, match="without an output matrix"):
         SketchedKernelRegressor(output=output).fit(X, two).fit_posterior(X, two)

@@ -164,7 +164,7 @@ def test_rows_after_one_that_adds_nothing_are_spanned(small):
 
 
 def test_unequal_design_has_the_same_eigenvalues_and_other_scores(small):
-    n = 200_000
+    n = 50_000
     X = rates.UnequalDesign(0.5, MODES).features((np.arange(n) + 0.5) / n)
     values = small.eigenvalues
     assert_allclose(X.T @ X / n, np.diag(values), atol=1e-3)

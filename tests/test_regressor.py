@@ -436,7 +436,7 @@ def test_a_model_predicts_in_the_precision_it_was_fitted_in():
 
 
 def test_random_state():
-    X, y = data(300)
+    X, y = data(120)
 
     def predictions(random_state):
         model = SketchedKernelRegressor(size=9, random_state=random_state)

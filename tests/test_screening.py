@@ -181,8 +181,8 @@ def test_many_outputs_share_the_features():
 
 def test_where_most_features_matter_all_of_them_are_searched():
     rng = np.random.default_rng(0)
-    X = rng.normal(size=(500, 60))
-    y = X @ rng.choice([-1.0, 1.0], 60) + 0.1 * rng.normal(size=500)
+    X = rng.normal(size=(300, 60))
+    y = X @ rng.choice([-1.0, 1.0], 60) + 0.1 * rng.normal(size=300)
     tuned = tune(X, y[:, None], rng=0)
     assert len(kept_by(tuned)) == 60
     assert tuned.error < 0.1
@@ -313,7 +313,7 @@ def test_classes_and_robust_losses():
 
 
 def test_summary_names_the_kept_features_and_files_keep_them(tmp_path):
-    X, y = draw(FUNCTIONS["additive"], n=400)
+    X, y = draw(FUNCTIONS["additive"], n=300)
     model = SketchedKernelRegressor(random_state=0).fit(X, y)
     assert "features kept 3 of 55: x0, x1, x2\n" in model.summary()
     assert model.landmarks_.shape[1] == len(model.scaler_.features)

@@ -603,7 +603,7 @@ def test_verbose_reports_the_cost_of_each_stage(data, capsys, monkeypatch):
 
 
 def test_the_memory_limit_decides_whether_inputs_are_sketched(rng):
-    X = rng.uniform(-3, 3, size=(400, 1))
+    X = rng.uniform(-3, 3, size=(300, 1))
     Y = np.column_stack([np.sin(X), np.cos(X)])
     model = InputOutputKernelRegressor(output_kernel="linear", random_state=0)
     full = clone(model).fit(X, Y)

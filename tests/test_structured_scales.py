@@ -11,7 +11,7 @@ from nbsketch.kernels import GaussianKernel
 from nbsketch.structured._outputs import principal_targets
 
 
-def labels(n=400, q=8, seed=0):
+def labels(n=250, q=8, seed=0):
     """Return inputs of which two features matter, and sets of three labels."""
     rng = np.random.default_rng(seed)
     X = rng.normal(size=(n, q)) * np.linspace(1, 30, q)

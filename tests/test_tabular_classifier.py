@@ -34,11 +34,11 @@ def log_loss(chances, index):
 @pytest.mark.parametrize("count", [2, 3])
 @pytest.mark.parametrize("leaf_rows", [None, 150])
 def test_probabilities_are_near_the_true_ones(count, leaf_rows):
-    X, y, chances_of_rows = some_classes(400, count)
+    X, y, chances_of_rows = some_classes(300, count)
     context = small_leaves(leaf_rows=leaf_rows) if leaf_rows else nullcontext()
     with context:
         model = TabularKernelClassifier(partners=None, random_state=0).fit(X, y)
-    new, labels, true = some_classes(2000, count, seed=1)
+    new, labels, true = some_classes(1500, count, seed=1)
     chances = model.predict_proba(new)
     assert_allclose(chances.sum(axis=1), 1)
     assert np.abs(chances - true).mean() < 0.06

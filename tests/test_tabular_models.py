@@ -41,7 +41,7 @@ def leaves():
 
 @pytest.fixture(scope="module")
 def new():
-    return some_table(4000, seed=1)
+    return some_table(1500, seed=1)
 
 
 def rmse(model, X, y):

@@ -332,16 +332,16 @@ def wiggle(n=300, q=4, seed=0):
 
 
 def test_friedman_is_learned():
-    X, Y = friedman(3000)
+    X, Y = friedman(2000)
     tuned = tune(X, Y, size=100, rng=0)
-    assert error_of(tuned, X, Y, *friedman(3000, seed=1)) < 1.1
+    assert error_of(tuned, X, Y, *friedman(2000, seed=1)) < 1.1
     # x_1 and x_2 bend, x_3 to x_5 are linear, the others are nothing
     assert tuned.relevance[:2].min() > 3 * tuned.relevance[5:].max()
     assert tuned.error < 0.9 * tuned.isotropic_error
 
 
 def test_irrelevant_features_are_found(short_searches):
-    X, Y = friedman(800, q=100)
+    X, Y = friedman(600, q=100)
     tuned = tune(X, Y, size=100, rng=0)
     assert error_of(tuned, X, Y, *friedman(2000, q=100, seed=1)) < 1.3
     assert tuned.error < 0.85 * tuned.isotropic_error

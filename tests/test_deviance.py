@@ -24,7 +24,7 @@ LINEAR = {"poisson": PoissonRegressor, "gamma": GammaRegressor}
 DEVIANCE = {"poisson": mean_poisson_deviance, "gamma": mean_gamma_deviance}
 
 
-def make(name, n=400, scale=1.0, seed=0):
+def make(name, n=200, scale=1.0, seed=0):
     """Rows, targets and weights; counts over exposures for the Poisson loss."""
     rng = np.random.default_rng(seed)
     X, weights = rng.normal(size=(n, 4)), rng.uniform(0.2, 2.0, size=n)

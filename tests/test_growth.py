@@ -23,7 +23,7 @@ GROWING = ["p-sparsified", "subsampling", "gaussian", "accumulation", "srht"]
 ALL = [*GROWING, "rademacher", "leverage", "countsketch", "sparse-jl"]
 
 
-def data(n=400, seed=0):
+def data(n=250, seed=0):
     rng = np.random.default_rng(seed)
     X = rng.uniform(-3, 3, size=(n, 2))
     y = np.sin(2 * X[:, 0]) * X[:, 1] + 0.1 * rng.normal(size=n)

@@ -32,7 +32,7 @@ from nbsketch.losses import SquareLoss
 from nbsketch.model_selection import cross_validate
 
 
-def wiggle(n=300, q=4, seed=0):
+def wiggle(n=160, q=4, seed=0):
     """Return rows of which the first feature bends and the second is a slope."""
     rng = np.random.default_rng(seed)
     X = rng.normal(size=(n, q))

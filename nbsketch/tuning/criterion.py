@@ -32,7 +32,7 @@ provide the operations of the criterion.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -140,14 +140,10 @@ class LeaveOneOut:
     def path(self, log_inverse: NDArray, log_taus: NDArray) -> NDArray:
         """Return the criterion for several tau, by one eigendecomposition."""
         self._whiten(log_inverse)
-        errors = np.empty(len(log_taus))
-        cuts = self._cuts[:, None]
-        for i, left_out in enumerate(self._left_out(np.exp(log_taus))):
-            squares = np.square(left_out).sum(axis=1, keepdims=True)
-            shrink = cuts / np.maximum(np.sqrt(squares), cuts)
-            total = float((shrink * (2 - shrink) * squares).sum())
-            errors[i] = max(total / self._count, _TINY)
-        return np.log(errors)
+        squares = np.square(self._left_out(np.exp(log_taus))).sum(axis=2)
+        shrink = self._cuts / np.maximum(np.sqrt(squares), self._cuts)
+        totals = (shrink * (2 - shrink) * squares).sum(axis=1)
+        return np.log(np.maximum(totals / self._count, _TINY))
 
     def sensitivity(self, point: NDArray) -> NDArray:
         """Return the root mean square of the derivative of f in each feature, (q,)."""
@@ -184,8 +180,8 @@ class LeaveOneOut:
 
         return predict
 
-    def _left_out(self, taus: NDArray) -> Iterator[NDArray]:
-        """Yield the scaled leave-one-out residuals for each tau."""
+    def _left_out(self, taus: NDArray) -> NDArray:
+        """Return the scaled leave-one-out residuals for each tau, (taus, m, d)."""
         values, vectors = eigh(self._F.T @ self._F)
         Q = np.matmul(self._F, vectors, out=self._T)
         cross = Q.T @ self._target
@@ -193,9 +189,9 @@ class LeaveOneOut:
         leverages = np.square(Q) @ shrinks.T + (self._weights / len(Q))[:, None]
         fits = Q @ (shrinks.T[:, :, None] * cross[:, None]).reshape(len(values), -1)
         fits = fits.reshape(len(Q), len(taus), -1)
-        for k, leverage in enumerate(leverages.T):
-            freedom = np.maximum(1 - leverage, _LEAST_FREEDOM)
-            yield (self._target - fits[:, k]) / freedom[:, None]
+        freedom = np.maximum(1 - leverages, _LEAST_FREEDOM)
+        left_out = (self._target[:, None] - fits) / freedom[:, :, None]
+        return np.ascontiguousarray(left_out.swapaxes(0, 1))
 
     def _coef(self, point: NDArray) -> NDArray:
         """Return beta, (l, d)."""
@@ -241,13 +237,13 @@ class LeaveBlocksOut(LeaveOneOut):
         ]
         self._count = float(sum(self._weights[rows].sum() for rows in self._blocks))
 
-    def _left_out(self, taus: NDArray) -> Iterator[NDArray]:
+    def _left_out(self, taus: NDArray) -> NDArray:
         gram = self._F.T @ self._F
         cross = self._F.T @ self._target
         out = np.zeros((len(taus), *self._target.shape))
         for rows in self._blocks:
             out[:, rows] = self._block_path(rows, gram, cross, taus)
-        yield from out
+        return out
 
     def _block_path(
         self, rows: NDArray, gram: NDArray, cross: NDArray, taus: NDArray

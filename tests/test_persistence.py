@@ -253,7 +253,8 @@ def test_nothing_is_pickled(tmp_path):
 
 def test_a_file_is_small(tmp_path):
     X = np.random.default_rng(0).normal(size=(20_000, 2))
-    SketchedKernelRegressor(size=10, bandwidth=1.0).fit(X, X[:, 0]).save(tmp_path / "model.npz")
+    model = SketchedKernelRegressor(size=10, bandwidth=1.0).fit(X, X[:, 0])
+    model.save(tmp_path / "model.npz")
     # about 200 landmarks, with an index and a sign each
     assert (tmp_path / "model.npz").stat().st_size < 20_000
 

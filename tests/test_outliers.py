@@ -8,10 +8,11 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 import nbsketch
-from nbsketch import HuberLoss, OutlierWarning, TabularKernelRegressor
+from nbsketch import HuberLoss, OutlierWarning, PinballLoss, TabularKernelRegressor
 from nbsketch._jit.tuning import FAMILIES
 from nbsketch.fitting.objective import held_out_errors, without_tails
 from nbsketch.fitting.objectives import ScalarObjective
+from nbsketch.fitting.plan import SolveOptions
 from nbsketch.rows.outliers import (
     RobustPath,
     _beyond_gap,
@@ -26,6 +27,7 @@ from nbsketch.rows.outliers import (
     suspect_targets,
 )
 from nbsketch.rows.transform import fit_scaler
+from nbsketch.solvers.design import ArrayDesign
 from nbsketch.tabular.fit import limits
 from nbsketch.tabular.noise import gross_errors
 from nbsketch.tuning import tune
@@ -460,6 +462,45 @@ def test_penalties_of_robust_losses_are_judged_by_rare_targets():
     assert_array_equal(without_tails(objective), events)
     errors = held_out_errors(objective, [np.zeros_like(events), events])
     assert errors[0] > 1.0 and errors[1] == 0.0
+
+
+@pytest.mark.parametrize("loss", ["huber", "pinball"])
+def test_sentinels_do_not_change_the_scale_of_penalties(loss):
+    X, y, _ = smooth()
+    models = []
+    for wrong in (1e3, 1e9):
+        y[::50] = wrong
+        model = nbsketch.SketchedKernelRegressor(loss=loss, random_state=0)
+        models.append(model.fit(X, y))
+    truth = np.sin(2 * X[:, 0]) + X[:, 1]
+    errors = [np.abs(model.predict(X) - truth).mean() for model in models]
+    assert errors[1] < 1.1 * errors[0] < 0.1
+    assert_allclose(models[1].alpha_, models[0].alpha_, rtol=0.3)
+
+
+def test_gross_errors_do_not_loosen_the_tolerance():
+    """Next to their loss, that of the other targets would be within it."""
+    rng = np.random.default_rng(0)
+    Z = rng.normal(size=(300, 20))
+    Y = (np.sin(2 * Z[:, 0]) + 0.1 * rng.normal(size=300))[:, None]
+    Y[:6] = 1e9  # the first target: no center is taken from it
+    objective = ScalarObjective(Y, None, True, PinballLoss())
+    assert objective._center() == np.median(Y)
+    constant = np.full_like(Y, np.median(Y))
+    assert objective.constant_loss() == objective.mean_loss(constant)
+    solve = partial(objective.solve, ArrayDesign(Z), 1e-2)
+    found = [solve(SolveOptions(tol=tol)).coef for tol in (1e-2, 1e-13)]
+    assert_allclose(*found, atol=5e-3)
+
+
+def test_targets_beside_which_the_others_lose_their_digits_are_told():
+    X, y, _ = smooth()
+    y[::50] = 1e16
+    model = nbsketch.SketchedKernelRegressor("gaussian", loss="huber", bandwidth=1.0)
+    with pytest.warns(UserWarning, match="8 of 400 targets are so far"):
+        model.set_params(alpha=1e-3).fit(X, y)
+    weights = (y < 1e16).astype(float)
+    model.fit(X, y, sample_weight=weights)  # without a warning
 
 
 def test_gross_errors_count_only_if_they_are_learned():

@@ -12,6 +12,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
@@ -25,13 +26,7 @@ from nbsketch._report.warning import warn
 from nbsketch.fitting.plan import JOINT_ROWS, Plan, SolveOptions, iterative_size
 from nbsketch.fitting.sketched import TuningTarget
 from nbsketch.rows.inputs import TrainingRows
-from nbsketch.rows.outliers import (
-    deviations,
-    is_learned,
-    medians,
-    noise_scale,
-    within_gap,
-)
+from nbsketch.rows.outliers import clipped, deviations, is_learned, medians, within_gap
 from nbsketch.solvers import ridge, stochastic
 from nbsketch.solvers._newton.start import shared
 from nbsketch.solvers._stochastic import stochastic_problem
@@ -48,6 +43,8 @@ _FIRST_ALPHAS = 19
 # Share of held-out rows, and accuracy of the fits on the others.
 _HELD_OUT = 0.2
 _PATH_TOL = 1e-2
+# No tolerance is reduced below this one.
+_FINEST = 1e-12
 # Maximum number of steps of a warm-started search: rows that leave almost nothing to
 # fit may make it diverge.
 _WARM_STEPS = 30
@@ -222,7 +219,7 @@ class Objective(ABC):
         center = self._center()
         moved = replace(self, targets=self.targets - center)
         parts = moved._parts
-        common = self._weighting | options._asdict()
+        common = self._options(options._asdict())
         design = shared(design, len(parts))
         states = start.states if start else moved._starts(design, alpha)
         solutions = [
@@ -240,7 +237,7 @@ class Objective(ABC):
         """
         if not (self.fit_intercept and self.is_robust):
             return np.zeros(self.targets.shape[1])
-        return self.targets[0] - self._centered()[0]
+        return medians(self.targets, self.weights)
 
     def _starts(self, design: Design, alpha: float) -> tuple[State | None, ...]:
         """Return the starting point of each part; None: the default of the solver."""
@@ -297,19 +294,35 @@ class Objective(ABC):
 
     def constant_loss(self) -> float:
         """Return the mean loss of the median of each output; of 0 without intercept."""
-        return self.mean_loss((self.targets - self._centered()) * self.fit_intercept)
+        constant = medians(self.targets, self.weights) * self.fit_intercept
+        return self.mean_loss(np.broadcast_to(constant, self.targets.shape))
 
     def errors(self, fitted: NDArray) -> NDArray:
         """Return the cross-validation errors, per output or combined."""
         return np.array([self.mean_loss(fitted)])
 
     def _centered(self) -> NDArray:
-        """Return the targets minus their weighted medians."""
-        return self.targets - medians(self.targets, self.weights)
+        """Return the targets, without gross errors, minus their weighted medians."""
+        return without_tails(self, 0.0) - medians(self.targets, self.weights)
 
     @property
     def _weighting(self) -> dict[str, Any]:
         return {"sample_weight": self.weights, "fit_intercept": self.fit_intercept}
+
+    def _options(self, options: dict[str, Any]) -> dict[str, Any]:
+        """Return options with the weights, and a tolerance that gross errors leave.
+
+        They dominate the objective, but not the solution.
+        """
+        tol = options["tol"]
+        finest = max(tol * self._usual_share, min(tol, _FINEST))
+        return options | self._weighting | {"tol": finest}
+
+    @cached_property
+    def _usual_share(self) -> float:
+        """The share of the loss of a constant that remains without gross errors."""
+        usual = replace(self, targets=without_tails(self, 0.0)).constant_loss()
+        return min(1.0, usual / (self.constant_loss() or np.inf)) or 1.0
 
     def _combine(
         self, solutions: Sequence[Solution], alpha: float, tol: float
@@ -733,11 +746,7 @@ def counted_rows(validation: Any, fits: Sequence[NDArray]) -> NDArray:
     return rows[near]
 
 
-def without_tails(objective: Any) -> NDArray:
-    """Return the targets, without outliers if the loss is robust to them."""
+def without_tails(objective: Any, share: float = _TAILS) -> NDArray:
+    """Return the targets, clipped if the loss is robust: gross errors and a share."""
     Y = objective.targets
-    if not objective.is_robust:
-        return Y
-    has_scale = np.isfinite(noise_scale(Y - medians(Y), Y))
-    clipped = np.clip(Y, *np.quantile(Y, [_TAILS, 1 - _TAILS], axis=0))
-    return np.where(has_scale, clipped, Y)
+    return clipped(Y, share) if objective.is_robust else Y

@@ -64,6 +64,8 @@ _LEAST_RATE = 1e-6
 # Outputs with a smaller share of the largest deviation add less than 1e-6 to squares of
 # norms, the default tolerance.
 _LEAST_SHARE = 1e-3
+# Sizes of targets, relative to their robust spread, whose losses hide those of others.
+_LOST = 100 * float(np.finfo(np.float64).eps)
 # Smaller means have lost digits themselves.
 _TINY = float(np.finfo(np.float64).tiny)
 
@@ -135,7 +137,7 @@ class ScalarObjective(Objective):
         self, K: Any, alphas: Iterable[float], **options: Any
     ) -> Iterator[Solution]:
         """Yield the solution on all rows of a kernel matrix for each penalty."""
-        options = options | self._weighting
+        options = self._options(options)
         center = self._center()
         relative = (alpha / self.loss_scale for alpha in alphas)
         targets = self.targets - center
@@ -253,7 +255,7 @@ class JointQuantileObjective(Objective):
     ) -> Iterator[Solution]:
         """Yield the solution on all rows of a kernel matrix for each penalty."""
         levels = (self.quantiles, self.factor)
-        options = options | self._weighting
+        options = self._options(options)
         center = self._center()[0]
         targets = self.targets[:, 0] - center
         for solution in joint_dual_path(K, targets, *levels, alphas, **options):
@@ -448,6 +450,7 @@ def regression_objective(
     if isinstance(loss, SquareLoss):
         return LeastSquaresObjective(Y, weights, fit_intercept, loss, factor)
     loss = loss_at(loss, Y, weights)
+    _warn_of_hidden(Y if weights is None else Y[weights > 0])
     if Y.shape[1] == 1 and isinstance(output, IdentityOutput):
         loss.link(Y)  # names targets out of range, in their own unit
         unit = _unit(Y, weights, fit_intercept, loss)
@@ -486,6 +489,18 @@ def loss_at(loss: Any, Y: NDArray, weights: NDArray | None) -> Loss:
     sizes = np.linalg.norm(Y - medians(Y, weights), axis=1)
     spread = NORMAL * medians(sizes[:, None], weights)[0]
     return as_loss(loss).at(float(spread or np.average(sizes, weights=weights) or 1.0))
+
+
+def _warn_of_hidden(Y: NDArray) -> None:
+    """Warn if the losses of some targets leave no digits for those of the others."""
+    sizes = np.linalg.norm(Y - medians(Y), axis=1)
+    spread = medians(sizes[:, None])[0]
+    far = np.count_nonzero(_LOST * sizes > spread)
+    if spread > 0 and far:
+        warn(
+            f"{far} of {len(Y)} targets are so far from the others that their losses "
+            "leave no digits for those of the others: remove or correct them"
+        )
 
 
 def _unit(

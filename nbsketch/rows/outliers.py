@@ -121,6 +121,18 @@ def inliers(
     return near & (sizes <= max(limit, float(most)))
 
 
+def clipped(targets: NDArray, share: float) -> NDArray:
+    """Return targets (n, d) within those that are not beyond a gap, and a share less.
+
+    Outputs of which more than half are equal are unchanged.
+    """
+    sizes = np.abs(targets - medians(targets))
+    scale = medians(sizes)
+    near = within_gap((sizes / np.where(scale > 0, scale, np.inf)).max(axis=1))
+    ends = np.quantile(targets[near], [share, 1 - share], axis=0)
+    return np.where(scale > 0, np.clip(targets, *ends), targets)
+
+
 def within_gap(sizes: NDArray) -> NDArray:
     """Return a mask of the sizes that are not beyond a gap; if they are few, of all."""
     near = ~_beyond_gap(sizes)

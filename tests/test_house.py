@@ -3,6 +3,7 @@
 import ast
 import doctest
 import functools
+import gc
 import importlib
 import inspect
 import io
@@ -87,6 +88,14 @@ FILES = {module_name(path): path for path in sorted(PACKAGE.rglob("*.py"))}
 
 
 parsed = functools.cache(ast.parse)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def no_garbage():
+    """Collect no garbage: it would look through all syntax trees each time."""
+    gc.disable()
+    yield
+    gc.enable()
 
 
 class Imports(ast.NodeVisitor):

@@ -568,9 +568,9 @@ def test_other_problems_choose_their_starts_themselves(loss, classes):
 
 def test_the_penalty_of_many_classes_is_that_of_the_four_largest():
     rng = np.random.default_rng(0)
-    design = ArrayDesign(rng.normal(size=(250, 6)))
+    design = ArrayDesign(rng.normal(size=(150, 6)))
     shares = np.array([0.05, 0.3, 0.1, 0.2, 0.05, 0.3])
-    index = rng.choice(6, 250, p=shares / shares.sum())
+    index = rng.choice(6, 150, p=shares / shares.sum())
     labels = np.where(index[:, None] == np.arange(6), 1.0, -1.0)
     largest = np.sort(np.argsort(-(labels > 0).sum(axis=0), kind="stable")[:4])
     whole = ScalarObjective(labels, None, True, HingeLoss())

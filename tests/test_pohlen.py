@@ -35,7 +35,7 @@ def tiny(monkeypatch):
     monkeypatch.setattr(pohlen, "SINE_ROWS", (40, 60, 20))
     monkeypatch.setattr(pohlen, "SIZES", [[5, 20], [5, 20]])
     monkeypatch.setattr(pohlen, "NONZEROS", [[1, 4], [1, 4]])
-    monkeypatch.setattr(pohlen, "GRID", np.array([1e-4, 1e-2, 1.0]))
+    monkeypatch.setattr(pohlen, "GRID", np.array([1e-4, 1e-2]))
     monkeypatch.setattr(_figures, "DPI", 60)
 
 

@@ -106,6 +106,7 @@ def test_the_solution_is_that_of_cvxpy(fit_intercept):
     ("gamma", "fit_intercept"),
     [(1, True), (0, False), pytest.param(1, False, marks=pytest.mark.full)],
 )
+@pytest.mark.filterwarnings("ignore:predictions move by up to")
 def test_the_solution_of_joint_quantiles_is_that_of_cvxpy(
     gamma, fit_intercept, monkeypatch
 ):
@@ -207,6 +208,7 @@ def test_a_constraint_that_holds_changes_nothing():
         {"kernel": "laplacian"},
     ],
 )
+@pytest.mark.filterwarnings("ignore:predictions move by up to")
 def test_every_sketch_and_kernel_of_rows_has_constraints(options):
     X, y, _ = make_data(150)
     X = X.astype(np.float32)
@@ -288,6 +290,7 @@ def test_rows_of_weight_zero_and_mapped_rows_count_as_others(tmp_path):
         assert_allclose(model.fit(rows, y, weights).predict(X), expected, atol=1e-9)
 
 
+@pytest.mark.filterwarnings("ignore:predictions move by up to")
 def test_wrong_signs_and_a_tiny_penalty_do_not_take_long(monkeypatch):
     """Constraints come in rounds; all at once, this problem takes minutes."""
     X, y, _ = make_data(150)
@@ -302,6 +305,7 @@ def test_wrong_signs_and_a_tiny_penalty_do_not_take_long(monkeypatch):
 
 
 @pytest.mark.filterwarnings("ignore:rounding limits the accuracy")
+@pytest.mark.filterwarnings("ignore:predictions move by up to")
 def test_quantiles_that_cannot_be_solved_say_so(monkeypatch):
     X, y, _ = make_data(60)
     options = FIXED | {"bandwidth": 3.0, "monotonic_cst": [-1, 1, 1]}
@@ -323,3 +327,15 @@ def test_rows_of_weight_zero_are_no_rows_of_quantiles():
     model = JointQuantileRegressor(**options).fit(X, y, weights)
     expected = JointQuantileRegressor(**options).fit(X[:30], y[:30]).predict(X)
     assert_allclose(model.predict(X), expected, atol=1e-4)
+
+
+def test_data_that_contradict_the_signs_between_constraints_are_told():
+    """An oscillation has room between the knots: 0.2 of its range was left."""
+    X = np.random.default_rng(0).normal(size=(600, 2))
+    y = np.sin(2 * X[:, 0]) + 0.3 * np.random.default_rng(1).normal(size=600)
+    model = SketchedKernelRegressor(monotonic_cst=[1, 0], random_state=0)
+    with pytest.warns(ConvergenceWarning, match="move by up to .* larger `alpha`"):
+        model.fit(X, y)
+    assert model.monotonic_violation_ > 0.1
+    X[:, 0] = np.abs(X[:, 0]) % (np.pi / 4)  # where it increases
+    model.fit(X, np.sin(2 * X[:, 0]))

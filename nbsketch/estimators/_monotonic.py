@@ -47,6 +47,8 @@ _MEASURED_KNOTS = 50
 _RANKED = 100_000
 # Decreases up to this share of the largest prediction count as rounding.
 _ROUNDING = 1e-9
+# Violations above this share of the range of predictions are told.
+_TOLD = 0.05
 # Maximum of rounds, and of constraints added per column in one round. 6 to 10 rounds
 # are enough; adding all at once takes minutes with a tiny penalty and wrong signs.
 _ROUNDS = 50
@@ -129,9 +131,16 @@ def constrain(model: Any, problem: Problem) -> None:
     lines = list(_lines(X, signs, order[:_LINES], _KNOTS))
     if any(_is_falling(line, model._values(line.rows)) for line in lines):
         _project(model, problem, lines)
-    others = _lines(X, signs, order[::-1][:_MEASURED_LINES], _MEASURED_KNOTS)
-    falls = [line.fall(model._values(line.rows)) for line in others]
-    model.monotonic_violation_ = max(falls, default=0.0)
+    others = list(_lines(X, signs, order[::-1][:_MEASURED_LINES], _MEASURED_KNOTS))
+    values = [model._values(line.rows) for line in others]
+    falls = [line.fall(part) for line, part in zip(others, values, strict=True)]
+    violation = model.monotonic_violation_ = max(falls, default=0.0)
+    told = [max(_TOLD * np.ptp(v), _ROUNDING * np.abs(v).max()) for v in values]
+    if violation > max(told, default=0.0):
+        _warn(
+            f"predictions move by up to {violation:.2g} against `monotonic_cst` "
+            "(`monotonic_violation_`) between its constraints"
+        )
 
 
 def _lines(X: NDArray, signs: NDArray, index: NDArray, knots: int) -> Iterator[Lines]:

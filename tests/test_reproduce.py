@@ -264,21 +264,6 @@ def test_table1(tiny_table1, tmp_path, capsys, monkeypatch):
     assert [row["pinball"] for row in again] == [row["pinball"] for row in boston]
 
 
-def test_table1_without_a_sketch_on_many_rows_is_by_adam(
-    tiny_table1, tmp_path, monkeypatch
-):
-    monkeypatch.setattr(table1, "_MANY_ROWS", 10)
-    split = table1._splits(toy("boston"), 1)[0]
-    setting = {"bandwidth": 1.0, "alpha": 1e-3, "gamma": 1.0}
-    (exact,) = table1.measure("boston", "without sketch", split, setting, seed=0)
-    assert 0 < exact["pinball"] < 150
-    tuning = tmp_path / "tuning.json"
-    tuning.write_text(json.dumps({"boston": {m: {"0": setting} for m in METHODS}}))
-    rows = table1.run(1, quick=True, tuning=tuning)
-    # the time of Adam is not compared with that of Newton
-    assert all(row["faster"] is None for row in rows)
-
-
 def is_on_the_grid(value, grid):
     return np.isclose(value, grid, rtol=1e-9, atol=0).any()
 

@@ -142,6 +142,12 @@ def test_small_evaluation(tiny, tmp_path, capsys):
     assert [row["size"] for row in without] == [0, 0]
     sparse = [row["nonzeros"] for row in table if row["method"] == SPARSE]
     assert_array_equal(sparse, [1, 4, 10, 1, 4, 12])
+    *sets, ratios = pohlen.panels(rows)
+    curve = next(c for c in sets[0].curves if c.label == BOOTSTRAP)
+    mine = [row for row in table if row["method"] == BOOTSTRAP][: len(curve.x)]
+    assert_array_equal(curve.y, [row["error"] for row in mine])
+    assert_array_equal(curve.spread, [row["error_deviation"] for row in mine])
+    assert ratios.log == "x" and all(c.spread is not None for c in ratios.curves)
     picture = (tmp_path / "pohlen.png").read_bytes()
     assert picture.startswith(b"\x89PNG") and len(picture) > 20_000
 

@@ -179,30 +179,35 @@ def _largest(table: Rows) -> Rows:
 
 
 def panels(rows: Rows) -> list[Panel]:
-    """Return a panel of errors for each set, and one of sparse JL sketches."""
+    """Return a panel of errors for each set, and one of sparse JL sketches.
+
+    Bands are one standard deviation over the runs wide, as in the report.
+    """
     table = summarize(rows)
     result = [
         Panel(name, "Size m", "Test MSE", list(_curves(group)), "xy")
         for (name,), group in groups(table, "set").items()
     ]
     sparse = list(_sparsity(table))
-    title = "Sparse JL: test MSE over that of the densest"
-    return [*result, Panel(title, "Nonzeros of each column", "Ratio", sparse)]
+    x, y = "Nonzeros of each column", "Test MSE / densest"
+    return [*result, Panel("Sparse JL sketches", x, y, sparse, "x")]
 
 
 def _curves(table: Rows) -> Iterator[Curve]:
     sizes = sorted({row["size"] for row in table if row["method"] in SKETCHES})
     for method in (WITHOUT, *SKETCHES, BOOTSTRAP):
-        errors = column(where(table, method=method), "error")
-        yield Curve(method, sizes, np.broadcast_to(errors, len(sizes)))
+        rows = where(table, method=method)
+        values = (column(rows, name) for name in ("error", "error_deviation"))
+        yield Curve(method, sizes, *(np.broadcast_to(v, len(sizes)) for v in values))
 
 
 def _sparsity(table: Rows) -> Iterator[Curve]:
     sparse = groups(where(table, method=SPARSE), "set")
     for i, ((name,), group) in enumerate(sparse.items()):
         errors = column(group, "error")
-        style = Style(f"C{i}", "o")
-        yield Curve(name, column(group, "nonzeros"), errors / errors[-1], style=style)
+        spread = column(group, "error_deviation") / errors[-1]
+        x = column(group, "nonzeros")
+        yield Curve(name, x, errors / errors[-1], spread, style=Style(f"C{i}", "o"))
 
 
 run = Experiment("pohlen", points, measure, summarize, panels, _largest)

@@ -595,6 +595,7 @@ def test_style_is_that_of_the_label():
 
 def test_summary():
     assert _report.spread("loss", [1.0, 3.0]) == {"loss": 2.0, "loss_deviation": 1.0}
+    assert _report.spread("loss", [2.0]) == {"loss": 2.0, "loss_deviation": None}
     rows = [
         {"set": "toy", "method": method, "loss": 1.0, "seconds": seconds}
         for method, times in (("without sketch", (6.0, 7.0)), ("20/n-SR", (2.0, 5.0)))

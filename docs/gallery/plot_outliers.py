@@ -46,5 +46,5 @@ ax.plot(grid, np.sin(grid), "k:", lw=1, label="truth")
 for name, model in models.items():
     ax.plot(grid, model.predict(grid[:, None]), label=name)
 ax.set(xlabel="$x$", ylabel="$y$", ylim=(-1.6, 6))
-ax.legend(ncols=4, loc="upper center")
+figure.legend(ncols=4, loc="outside upper center")
 plt.show()

@@ -183,10 +183,14 @@ def plain(row: Row) -> Row:
     return {k: v.item() if isinstance(v, np.generic) else v for k, v in row.items()}
 
 
-def spread(name: str, values: Iterable[float]) -> dict[str, float]:
-    """Return mean and standard deviation as the columns `name` and name_deviation."""
+def spread(name: str, values: Iterable[float]) -> Row:
+    """Return mean and standard deviation as the columns `name` and name_deviation.
+
+    The deviation of a single value is None.
+    """
     array = np.array(list(values))
-    return {name: float(array.mean()), f"{name}_deviation": float(array.std())}
+    deviation = float(array.std()) if len(array) > 1 else None
+    return {name: float(array.mean()), f"{name}_deviation": deviation}
 
 
 def summarized(

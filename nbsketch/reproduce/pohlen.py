@@ -197,8 +197,9 @@ def _curves(table: Rows) -> Iterator[Curve]:
     sizes = sorted({row["size"] for row in table if row["method"] in SKETCHES})
     for method in (WITHOUT, *SKETCHES, BOOTSTRAP):
         rows = where(table, method=method)
-        values = (column(rows, name) for name in ("error", "error_deviation"))
-        yield Curve(method, sizes, *(np.broadcast_to(v, len(sizes)) for v in values))
+        pair = column(rows, "error"), column(rows, "error_deviation")
+        errors, spread = (np.broadcast_to(values, len(sizes)) for values in pair)
+        yield Curve(method, sizes, errors, spread)
 
 
 def _sparsity(table: Rows) -> Iterator[Curve]:

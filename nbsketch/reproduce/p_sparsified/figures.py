@@ -27,7 +27,7 @@ hardly change the test errors. Outlying inputs have the program's deviation of 0
 """
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache, partial
 from typing import Literal, NamedTuple
 
@@ -76,6 +76,7 @@ class FigureFit(NamedTuple):
     alpha: float
     law: Literal["rademacher", "gaussian"]
     outlier_std: float = 0.25
+    more: Sequence[str] = ()  # sketches in this figure only
 
 
 Data = tuple[NDArray, NDArray]
@@ -89,7 +90,7 @@ def sizes_of(problem: FigureFit, quick: bool) -> dict[str, list[int]]:
     kind = f"n-S{problem.law[0].upper()}"
     names = [f"{k}/{kind}" for k in NONZEROS] + ["accumulation, m = 20", FOURIER]
     names += [COUNT, GAUSSIAN, f"{_ADAM_NONZEROS}/{kind}{ADAM}"]
-    names += ["leverage", "pivoted Cholesky"]
+    names += ["leverage", "pivoted Cholesky", *problem.more]
     return {SUBSAMPLING: sizes + LANDMARKS[quick]} | dict.fromkeys(names, sizes)
 
 

@@ -194,6 +194,7 @@ def test_rates_weighted_by_exposure_are_counts_with_an_offset():
         ("gamma", 300),
         ("poisson", 700),
         pytest.param("gamma", 1500, marks=pytest.mark.full),
+        pytest.param("poisson", 1500, marks=pytest.mark.full),
         pytest.param("poisson", 300, marks=pytest.mark.full),
     ],
 )

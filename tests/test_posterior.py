@@ -122,7 +122,7 @@ def test_the_noise_is_the_larger_of_two_estimates(alpha, weighted):
     assert (by_residuals > by_likelihood) == (alpha == 1e-6)
 
 
-@pytest.mark.thin(every=2)
+@pytest.mark.thin(times=1)
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize(
     "options",

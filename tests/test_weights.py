@@ -259,7 +259,7 @@ WEIGHTED = [
 ]
 
 
-@pytest.mark.thin(every=3)
+@pytest.mark.thin(times=1)
 @pytest.mark.parametrize("model", WEIGHTED, ids=lambda model: type(model).__name__)
 @pytest.mark.parametrize("labels", [[1, 2], [1.0, 2.0], ["1", "2"], [False, True]])
 def test_class_weights_are_named_by_labels_or_their_text(model, labels):

@@ -410,6 +410,7 @@ def test_figures_are_drawn_again_without_fitting(tiny_figures, tmp_path, monkeyp
     command = ["reproduce", "figure1", "--plot-only", "--out", str(results)]
     assert cli.main(command) == 0
     assert (results / "figure1.png").exists() and (results / "figure1.md").exists()
+    monkeypatch.setattr(experiment, "save_panels", lambda *arguments: None)
     assert figures.RUNS["figure1"](plot_only=True) == table
 
 

@@ -434,3 +434,16 @@ def test_outputs_that_are_small_next_to_others_are_told(Model):
         warnings.simplefilter("error", UserWarning)
         model.fit(X, np.column_stack([Y, 10 * Y, np.full(len(Y), 0.1 + 0.2)]))
         Model(bandwidth=1.0, random_state=0).fit(X, np.column_stack([Y, 1e9 * Y]))
+
+
+def test_rare_flags_do_not_spoil_their_rows_in_robust_losses_of_tables():
+    """A robust regression cannot predict these rows, so their residuals are not cut."""
+    rng = np.random.default_rng(0)
+    x = rng.uniform(-2, 2, 2000)
+    y = np.exp(0.5 * np.sin(2 * x) + 0.01 * rng.normal(size=2000))
+    flag = np.zeros(2000)
+    flag[rng.choice(2000, 3, replace=False)] = 1
+    model = TabularKernelRegressor(loss="huber", random_state=0)
+    values = model.fit(np.column_stack([x, flag]), y).predict(np.c_[NEW, NEW**0])
+    error = np.mean((values - np.exp(0.5 * np.sin(2 * NEW[:, 0]))) ** 2)
+    assert error < 1e-3  # .04 where they are cut

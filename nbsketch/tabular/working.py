@@ -37,6 +37,7 @@ from nbsketch.tabular.scales import SMOOTH, Scales, best_penalty
 from nbsketch.tuning.rows import Rows, Training, at_rows
 from nbsketch.tuning.search import isotropic_start
 from nbsketch.tuning.trees import grow
+from nbsketch.tuning.tuner import have_neighbors
 
 # Huber threshold in robust standard deviations: 95 % of the efficiency of the square
 # loss for Gaussian errors (Huber, Robust Statistics, 1981).
@@ -54,6 +55,8 @@ _STACKED = 5
 _PENALTY_ROWS = 800
 # Number of rows of a robust regression.
 _ROWS = 1000
+# Minimum number of rows that tell which of them have neighbors.
+_LEAST_ROWS = 30
 # Length scales are learned on residuals cut at this many robust deviations.
 _WINSORIZED = 3.0
 # Predictions exceed the range of the targets by at most this share of it.
@@ -164,7 +167,8 @@ def start(rows: Rows, loss: Loss | None) -> NDArray:
     """Return the responses (n, d) for learning length scales.
 
     `rows` have targets on the scale of the scores. Residuals of a robust regression are
-    cut at three deviations; the logarithm of a count has half the mean added.
+    cut at three deviations, except for rows without neighbors (rare flags), which it
+    cannot predict; the logarithm of a count has half the mean added.
     """
     if isinstance(loss, LogLinkLoss):
         y = loss.targets(rows.Y)
@@ -178,6 +182,11 @@ def start(rows: Rows, loss: Loss | None) -> NDArray:
         residual = robust_residuals(path, rows.Y[drawn])
         most = _WINSORIZED * noise_scale(residual, rows.Y[drawn])
         out[drawn] = rows.Y[drawn] + np.clip(residual, -most, most) - residual
+    cut = (out != rows.Y)[rows.kept].any(axis=1)
+    if cut.any() and len(cut) >= _LEAST_ROWS:
+        near = have_neighbors(rows, cut, np.random.default_rng(0))
+        alone = rows.kept[cut][~near]
+        out[alone] = rows.Y[alone]
     return out
 
 

@@ -437,7 +437,7 @@ def _tails(
     rng = np.random.default_rng(0)  # the draws of the search remain the same
     tails = trimmed.copy()
     if tails.any():
-        tails[trimmed] = _have_neighbors(candidates, trimmed, rng)
+        tails[trimmed] = have_neighbors(candidates, trimmed, rng)
     if not tails.any():
         return tails
     point = Descents(candidates, family, rng, budget).learn_briefly(point)
@@ -445,7 +445,7 @@ def _tails(
     return tails & is_learned(tails, residuals, plain)
 
 
-def _have_neighbors(rows: Rows, trimmed: NDArray, rng: np.random.Generator) -> NDArray:
+def have_neighbors(rows: Rows, trimmed: NDArray, rng: np.random.Generator) -> NDArray:
     """Return whether the trimmed rows are near others, as these are to each other."""
     others = rows.keep(rows.kept[~trimmed], rows.cut)
     first, second = np.array_split(rows.transform(others.draw(rng, _NEIGHBORS)), 2)

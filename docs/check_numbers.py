@@ -508,6 +508,10 @@ CLAIMS = [
 VECTOR = table("vector")
 REPRODUCTION = [
     (
+        "ROS sketches have the error of CountSketch ({} and {} at",
+        [figure(name, "error")[0] for name in ("ROS", "CountSketch")],
+    ),
+    (
         "a slope of {} in place of {}, because",
         [unequal(s, source=0.5) for s in ("p-sparsified", "Gaussian")],
     ),

@@ -55,6 +55,7 @@ NONZEROS = (5, 10, 30, 50)  # expected per row of a p-sparsified sketch
 SUBSAMPLING = "sub-sampling"
 GAUSSIAN = "Gaussian"
 COUNT = "CountSketch"
+DENSE = COUNT, GAUSSIAN, "ROS"  # all training rows are landmarks
 FOURIER = "random Fourier features"
 ADAM = ", Adam"
 
@@ -199,7 +200,7 @@ def panels(fits: Rows) -> list[Panel]:
     table = summarize(fits)
     largest = max(row["size"] for row in table if row["series"] != SUBSAMPLING)
     same = [row for row in table if row["size"] <= largest]
-    fast = [row for row in table if row["series"] not in (GAUSSIAN, COUNT)]
+    fast = [row for row in table if row["series"] not in DENSE]
     more = f"(d) Sub-sampling up to s = {max(row['size'] for row in table)}"
     return [
         _panel("(a) Error", same, "size", "error", "", "error_deviation"),

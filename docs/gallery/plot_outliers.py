@@ -6,6 +6,8 @@ Outliers in the targets bias least squares. The Huber loss limits the influence 
 sample; the median (pinball loss) does not depend on the size of an outlier.
 """
 
+import warnings
+
 import matplotlib.pyplot as plt
 import numpy as np
 
@@ -19,7 +21,8 @@ y[::10] += rng.uniform(2, 5, 40)  # 10 % outliers
 # %%
 # Pass a name as ``loss``, or an object with parameters. ``kappa`` is the residual, in
 # units of the targets, above which the Huber loss is linear: about one standard
-# deviation of the noise.
+# deviation of the noise. Least squares warns of the outliers; the warning is silenced.
+warnings.simplefilter("ignore", nbsketch.OutlierWarning)
 losses = {
     "square": nbsketch.SquareLoss(),
     "Huber": nbsketch.HuberLoss(kappa=0.2),

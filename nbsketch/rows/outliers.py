@@ -165,25 +165,22 @@ def noise_scale(
     """
     if not len(residuals):
         return np.full(residuals.shape[1], np.inf)
-    sigma, bulk = _scales(residuals, targets, weights)
+    sigma, bulk = robust_scales(residuals, targets, weights)
     varied = medians(np.abs(residuals - medians(residuals, weights)), weights)
     is_noise = sigma > _ROUNDING * targets.std(axis=0)
-    is_noise |= are_explained(residuals, targets, weights)
+    is_noise |= are_explained(sigma, bulk)
     return np.where((varied > _ROUNDING * sigma) & (bulk > 0) & is_noise, sigma, np.inf)
 
 
-def are_explained(
-    residuals: NDArray, targets: NDArray, weights: NDArray | None
-) -> NDArray:
-    """Return whether a model predicts the middle of the targets, for each output (d,).
+def are_explained(sigma: NDArray, bulk: NDArray) -> NDArray:
+    """Return whether a model predicts the middle of the targets, given scales (d,).
 
     Predictions that are exact up to rounding do not count.
     """
-    sigma, bulk = _scales(residuals, targets, weights)
     return (sigma > _ROUNDING * bulk) & (sigma < _EXPLAINED * bulk)
 
 
-def _scales(
+def robust_scales(
     residuals: NDArray, targets: NDArray, weights: NDArray | None
 ) -> tuple[NDArray, NDArray]:
     """Return robust standard deviations of residuals and of targets."""
@@ -254,7 +251,7 @@ def is_noise_free(residuals: NDArray, targets: NDArray) -> bool:
 
     Their sizes then depend on the distances between rows, not on noise.
     """
-    sigma, bulk = _scales(residuals, targets, None)
+    sigma, bulk = robust_scales(residuals, targets, None)
     return bool((sigma <= _HARDLY_ANY * bulk).any())
 
 

@@ -24,6 +24,7 @@ from nbsketch.rows.outliers import (
     are_explained,
     drawn_rows,
     medians,
+    robust_scales,
     suspect_targets,
 )
 from nbsketch.tabular.ridge import LandmarkFunction, Ridge
@@ -195,7 +196,7 @@ def gross_errors(rows: Rows, rng: np.random.Generator) -> Suspects:
     reason = ""
     if np.average(is_suspect, weights=weights) > MOST:
         reason = _TOO_MANY
-    elif not are_explained(residuals, Y, weights).any():
+    elif not are_explained(*robust_scales(residuals, Y, weights)).any():
         reason = "the other targets cannot be predicted"
     return Suspects(np.sort(order[is_suspect]), reason)
 

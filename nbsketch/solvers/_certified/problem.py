@@ -14,8 +14,8 @@ the factor of the output matrix.
 """
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, replace
-from typing import Any, ClassVar, NamedTuple, Self
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -87,12 +87,9 @@ def loss_sums(losses: NDArray, weights: NDArray) -> tuple[float, float]:
 class CertifiedProblem(ABC):
     """Minimize ``sum_i s_i psi_i(r_i) / n + (alpha / 2) |coef|^2``.
 
-    `n` is the number of rows of the original problem, also after `take` has reduced the
-    rows to the active ones. A subclass adds its targets and loss, and lists in
-    `row_arrays` the fields with one entry per row.
+    `n` is the number of rows of the original problem, also after a subclass has reduced
+    the rows to the active ones. A subclass adds its targets and loss.
     """
-
-    row_arrays: ClassVar[tuple[str, ...]] = ("y", "weights")
 
     design: Design
     weights: NDArray
@@ -190,19 +187,6 @@ class CertifiedProblem(ABC):
         """Return quantiles of (some of) the targets of positive weight."""
         counted = targets[self.weights > 0]
         return np.quantile(counted[:: max(1, len(counted) // _TARGETS)], level, axis=0)
-
-    def take(self, rows: NDArray) -> Self:
-        """Return the same problem with the sums restricted to `rows`."""
-        parts: dict[str, Any] = {
-            name: getattr(self, name)[rows] for name in self.row_arrays
-        }
-        return replace(self, design=self.design.gather(rows), **parts)
-
-    def sample(self, rows: NDArray) -> Self:
-        """Return the smaller problem of `rows`: a mean over them, same alpha."""
-        part = self.take(rows)
-        weights = part.weights / part.weights.mean()
-        return replace(part, weights=weights, n=float(len(rows)))
 
 
 def gram_of(part: CertifiedProblem, rows: NDArray | None, exact: bool) -> NDArray:

@@ -416,9 +416,7 @@ def nested_sizes(n: int, rank: int) -> list[int]:
 
 
 def nested_start(
-    problem: CertifiedProblem,
-    method: Callable[..., Search],
-    start: Callable[[Any], State],
+    problem: Any, method: Callable[..., Search], start: Callable[[Any], State]
 ) -> State:
     """Return a start from nested random samples of the rows, `start` if n is small.
 

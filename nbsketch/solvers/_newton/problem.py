@@ -98,6 +98,12 @@ class NewtonProblem(CertifiedProblem):
             weights=self.weights[rows], losses=self.losses.take(self._entries(rows)),
         )  # fmt: skip
 
+    def sample(self, rows: NDArray) -> Self:
+        """Return the smaller problem of `rows`: a mean over them, same alpha."""
+        part = self.take(rows)
+        weights = part.weights / part.weights.mean()
+        return replace(part, weights=weights, n=float(len(rows)))
+
     def weighted(self, a: NDArray) -> NDArray:
         """Return s a, which may be `a` itself."""
         return a if self.uniform else self.weights * a

@@ -301,7 +301,7 @@ def test_blocks_of_near_rows_are_exact(weighted, rng, monkeypatch):
     weights = rng.exponential(size=150) if weighted else np.ones(150)
     given = weights if weighted else None
     pre = BlockPreconditioner(StoredMatrix(matrix), F.copy(), rng, given)
-    parts = pre._parts
+    parts = [index for index, _ in pre._residuals]
     assert max(map(len, parts)) <= 20 and pre.rank == 10
     assert_array_equal(np.sort(np.concatenate(parts)), np.arange(150))
     shifts, R = np.array([0.5, 1e-3]), rng.normal(size=(150, 2))

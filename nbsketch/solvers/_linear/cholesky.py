@@ -77,6 +77,9 @@ _ROUNDINGS = 2
 # Rows of F reweighted at a time.
 _CHUNK = 8192
 
+# Rows of each diagonal block, with its matrix or its factor.
+DiagonalBlocks = list[tuple[NDArray, NDArray]]
+
 
 def raised_cholesky(
     matrix: NDArray, shift: float, more: float | None = None
@@ -238,12 +241,12 @@ class BlockPreconditioner:
         rng: np.random.Generator,
         weights: NDArray | None = None,
     ) -> None:
-        self._parts = list(_partition(factor, rng))
+        parts = list(_partition(factor, rng))
         self._root = np.ones(factor.shape[1]) if weights is None else np.sqrt(weights)
         self.factor = factor
         factor *= self._root
-        self._residuals = [self._residual(K, index) for index in self._parts]
-        self._shifted: dict[float, tuple[list[NDArray], NDArray, NDArray]] = {}
+        self._residuals = [(index, self._residual(K, index)) for index in parts]
+        self._shifted: dict[float, tuple[DiagonalBlocks, NDArray, NDArray]] = {}
 
     @property
     def rank(self) -> int:
@@ -258,13 +261,13 @@ class BlockPreconditioner:
         return out * self._root[:, None]
 
     def _solve(
-        self, r: NDArray, uppers: list[NDArray], G: NDArray, inner: NDArray
+        self, r: NDArray, uppers: DiagonalBlocks, G: NDArray, inner: NDArray
     ) -> NDArray:
         half = np.empty_like(r)
-        for index, upper in zip(self._parts, uppers, strict=True):
+        for index, upper in uppers:
             half[index] = solve_upper(upper, r[index], 1)
         half -= G.T @ solve_positive_upper(inner, G @ half)
-        for index, upper in zip(self._parts, uppers, strict=True):
+        for index, upper in uppers:
             half[index] = solve_upper(upper, half[index])
         return half
 
@@ -274,15 +277,16 @@ class BlockPreconditioner:
         root = self._root[index]
         return K.block(index) * np.outer(root, root) - part.T @ part
 
-    def _with_shift(self, shift: float) -> tuple[list[NDArray], NDArray, NDArray]:
+    def _with_shift(self, shift: float) -> tuple[DiagonalBlocks, NDArray, NDArray]:
         """Return U by blocks, G, and the factor of I + G G^T."""
         if shift not in self._shifted:
             more = _MORE * shift
             uppers = [
-                raised_cholesky(block, shift, more)[0] for block in self._residuals
+                (index, raised_cholesky(block, shift, more)[0])
+                for index, block in self._residuals
             ]
             G = np.empty_like(self.factor)
-            for index, upper in zip(self._parts, uppers, strict=True):
+            for index, upper in uppers:
                 G[:, index] = solve_upper(upper, self.factor[:, index].T, 1).T
             inner, _ = raised_cholesky(G @ G.T, 1.0)
             self._shifted[shift] = uppers, G, inner

@@ -24,6 +24,12 @@ from nbsketch.rows.tasks import (
 class BlockRows(ABC):
     """Rows that are in memory block by block."""
 
+    ndim = 2
+    shape: tuple[int, int]
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
     @abstractmethod
     def each(self, function: Callable, *args: Any) -> list[Any]:
         """Return the results of ``function(block, *args)``."""
@@ -53,8 +59,6 @@ class PartitionedRows(BlockRows):
         Dtype of the values.
     """
 
-    ndim = 2
-
     def __init__(self, partitions: Partitions, n_columns: int, dtype: Any) -> None:
         self.partitions = partitions
         self.shape = (len(partitions), n_columns)
@@ -68,9 +72,6 @@ class PartitionedRows(BlockRows):
         filled = [block for block, size in zip(blocks, sizes, strict=True) if size]
         starts = np.cumsum([0, *sizes[sizes > 0]])
         return cls(Partitions(filled, starts), array.shape[1], array.dtype)
-
-    def __len__(self) -> int:
-        return self.shape[0]
 
     def __getitem__(self, rows: NDArray) -> NDArray:
         """Return the rows of an index array, in its order."""

@@ -279,8 +279,6 @@ class LazyRows(BlockRows):
         Indices of the selected rows. None: all rows.
     """
 
-    ndim = 2
-
     def __init__(
         self, X: Any, scaler: InputScaler | None = None, chosen: NDArray | None = None
     ) -> None:
@@ -290,9 +288,6 @@ class LazyRows(BlockRows):
         n_columns = X.shape[1] if scaler is None else len(scaler.center)
         self.shape = len(X if chosen is None else chosen), n_columns
         self.dtype = X.dtype
-
-    def __len__(self) -> int:
-        return self.shape[0]
 
     def __getitem__(self, rows: Any) -> NDArray:
         part = self._X[rows if self._chosen is None else self._chosen[rows]]

@@ -23,7 +23,7 @@ from nbsketch._report.progress import (
     watching,
 )
 from nbsketch.fitting import growth as budget
-from nbsketch.fitting import methods, steps
+from nbsketch.fitting import methods, objective, steps
 from nbsketch.fitting import plan as sizes
 from nbsketch.solvers.conjugate import NotConvergedError, conjugate_path
 
@@ -228,6 +228,29 @@ def test_a_solver_does_not_go_on_for_longer_than_the_limit(monkeypatch):
         assert not go_on(1, 1.0, 0.5, 0.0)
         clock.now = 21
         assert go_on(2, 1.0, 0.5, 0.0)
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_a_path_of_penalties_ends_with_the_time(surface, monkeypatch):
+    clock = Clock(monkeypatch)
+    (X, y), fitted, ends = surface, objective._Part.fitted, []
+
+    def late(state):
+        clock.now += 1.0
+
+    def counted(self, alpha):
+        values = fitted(self, alpha)
+        ends.append((clock.now, is_stopped()))
+        return values
+
+    monkeypatch.setattr(objective._Part, "fitted", counted)
+    options = {"size": 40, "bandwidth": 1.0, "random_state": 0, "callback": late}
+    found = JointQuantileRegressor((0.2, 0.8), max_seconds=40, **options).fit(X, y)
+    # Each Newton step takes a second; then five penalties are tried on the folds.
+    assert ends[0][0] > 2 and not ends[0][1]
+    late_fits = sum(stopped for _, stopped in ends)
+    assert 5 * objective._FEWEST <= late_fits <= 5 * (objective._FEWEST + 1)
+    assert found.score(X, y) > 0.5 * found.score(0 * X, y)
 
 
 def test_a_part_of_a_fit_has_a_share_of_the_time(monkeypatch):

@@ -394,6 +394,17 @@ def solver_callback(stage: str, tol: float) -> SolverCallback | None:
     return reported
 
 
+def path_callback() -> SolverCallback | None:
+    """Return a callback for the fits of a path of penalties; None if not observed.
+
+    Fits after a stop are completed, unless the time limit is exceeded by far.
+    """
+    if not is_watched():
+        return None
+    stopped = is_stopped()
+    return lambda *_: is_overdue() if stopped else report("penalty")
+
+
 def counted(items: Sequence[T], name_of: Callable[[T], str]) -> Iterator[T]:
     """Yield items; in a terminal, display their count and names.
 

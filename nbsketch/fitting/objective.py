@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from nbsketch._machine.blas import eigh
 from nbsketch._machine.memory import fits
-from nbsketch._report.progress import is_stopped, report, solver_callback
+from nbsketch._report.progress import is_stopped, path_callback, report, solver_callback
 from nbsketch._report.validation import check_choice
 from nbsketch._report.warning import warn
 from nbsketch.fitting.plan import JOINT_ROWS, Plan, SolveOptions, iterative_size
@@ -71,7 +71,7 @@ _SEPARATED = 1e-3
 _TIE = 1e-6
 # Share of the error of a constant above which a path may have ended on a plateau.
 _LOW = 0.9
-# Number of rows of the path after a callback has stopped the fit.
+# Number of rows for the penalty after the fit has been stopped.
 _FEW_ROWS = 2000
 # The first penalty of a path relative to a guess of the best, and its minimum length.
 _STRONGEST = 30.0
@@ -347,15 +347,6 @@ class Objective(ABC):
         return coef
 
 
-def weighted_mean(values: NDArray, weights: NDArray | None) -> float:
-    """Return the mean over weighted rows and all columns."""
-    if weights is None:
-        return float(values.mean())
-    return float(
-        np.average(values.reshape(len(values), -1).mean(axis=1), weights=weights)
-    )
-
-
 class Problem(NamedTuple):
     """The problem solved by a fit.
 
@@ -500,19 +491,26 @@ class LeftOutErrors(NamedTuple):
         The path of penalties (`alpha` None) ends when weaker penalties are worse, after
         at least ten penalties unless the error has decreased by 2 %, because the
         strongest all fit constants. For a robust loss, gross errors under every penalty
-        are excluded. A single row cannot be held out; all errors are then zero. After a
-        callback has stopped the fit, the path uses 2000 rows. With a guess of the best
-        penalty, the path starts at 30 times the guess, unless the first penalty is then
-        the best. A path that explains hardly anything continues at the guess if ridge
-        regression explains more.
+        are excluded. A single row cannot be held out; all errors are then zero. After
+        the fit has been stopped, the path uses 2000 rows and five penalties near the
+        best of ridge regression. With a guess of the best penalty, the path starts at
+        30 times the guess, unless the first penalty is then the best. A path that
+        explains hardly anything continues at the guess if ridge regression explains
+        more.
         """
-        rows = self._some_rows() if is_stopped() else self
+        stopped = is_stopped()
+        rows = self._some_rows() if stopped else self
         alphas = rows.default_alphas() if alpha is None else np.array([alpha])
         first = 0
+        if stopped and alpha is None:
+            guess = rows.guess()
         if guess is not None:
-            stronger = int(np.count_nonzero(alphas > _STRONGEST * guess))
+            stronger = int((alphas > _STRONGEST * guess).sum())
             first = min(stronger, _FIRST_ALPHAS - _FEWEST)
-        path = rows._path(alphas[first:], 0 if first else _PLATEAU)
+        tried = alphas[first:][: _FEWEST if stopped else None]
+        path = rows._path(tried, 0 if first else _PLATEAU)
+        if is_stopped():
+            return path
         if first > 0 and np.argmin(path.errors) == 0:
             return rows._path(alphas, _PLATEAU)
         if first > 0 or len(path.errors) == len(alphas) or path.is_low:
@@ -550,19 +548,18 @@ class LeftOutErrors(NamedTuple):
         weaker = len(alphas) - len(_RELATIVE_ALPHAS)
         fewest = weaker + _FEWEST if weaker > 0 else 0
         fits: list[NDArray] = []
-        errors = np.empty(0)
         parts = [_Part(objective, self.design, fold) for fold in folds]
+        was_stopped = is_stopped()
         for alpha in alphas:
             fits.append(np.concatenate([part.fitted(float(alpha)) for part in parts]))
             errors = held_out_errors(validation, fits)
             is_separated = all(part.is_separated for part in parts)
-            if is_separated or (
-                len(errors) >= fewest and _is_over(errors, least_count)
-            ):
+            is_over = len(errors) >= fewest and _is_over(errors, least_count)
+            if is_stopped() == was_stopped and (is_separated or is_over):
                 break
             progress = {"iteration": len(errors), "objective": float(errors[-1])}
-            if not is_stopped() and report("penalty", total=len(alphas), **progress):
-                return self.path()
+            if not was_stopped and report("penalty", total=len(alphas), **progress):
+                return self.path(alphas[0] if len(alphas) == 1 else None)
         return AlphaPath(alphas, errors)
 
     def _some_rows(self) -> LeftOutErrors:
@@ -694,7 +691,7 @@ class _Part:
     def fitted(self, alpha: float) -> NDArray:
         """Return the predictions of the test rows for a penalty, (m, d)."""
         Z = self._features()
-        options = SolveOptions(tol=_PATH_TOL)
+        options = SolveOptions(tol=_PATH_TOL, callback=path_callback())
         solve = self._objective.solve
         solution = None
         if self._start is not None:

@@ -18,7 +18,6 @@ from nbsketch.fitting.objective import (
     FeatureSolution,
     LeftOutErrors,
     Objective,
-    weighted_mean,
 )
 from nbsketch.fitting.plan import SolveOptions, joint_size, least_squares_size
 from nbsketch.kernels import varying_features
@@ -179,7 +178,7 @@ class ScalarObjective(Objective):
             return 1.0
         if isinstance(self.loss, LogLinkLoss):
             curvatures = self.loss.targets(self.targets) ** (2 - self.loss.power)
-            return self.loss_scale * weighted_mean(curvatures, self.weights) or 1.0
+            return self.loss_scale * _weighted_mean(curvatures, self.weights) or 1.0
         residual = self._centered()
         slopes = np.abs(self.loss.derivative(residual))
         return _ratio(slopes, np.abs(residual), self.weights)
@@ -509,7 +508,7 @@ def _unit(
     """Return the unit of targets: their mean, for a loss of means with an intercept."""
     if not isinstance(loss, LogLinkLoss):
         return 1.0
-    mean = weighted_mean(Y, weights)
+    mean = _weighted_mean(Y, weights)
     if fit_intercept:
         return mean if _TINY < mean < np.inf else 1.0
     if isinstance(loss, PoissonLoss) and 0 < mean < _LEAST_RATE:
@@ -563,6 +562,15 @@ class SpectralObjective(LeastSquaresObjective):
 
 
 def _ratio(slopes: NDArray, residuals: NDArray, weights: NDArray | None) -> float:
-    slope = weighted_mean(slopes, weights)
-    size = weighted_mean(residuals, weights)
+    slope = _weighted_mean(slopes, weights)
+    size = _weighted_mean(residuals, weights)
     return slope / size if size > 0 and slope > 0 else 1.0
+
+
+def _weighted_mean(values: NDArray, weights: NDArray | None) -> float:
+    """Return the mean over weighted rows and all columns."""
+    if weights is None:
+        return float(values.mean())
+    return float(
+        np.average(values.reshape(len(values), -1).mean(axis=1), weights=weights)
+    )

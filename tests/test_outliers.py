@@ -523,6 +523,17 @@ def trimmed(X, y, rng):
     return ~np.isin(every, kept)
 
 
+@pytest.mark.parametrize("value, is_far", [(1.0, False), (100.0, True)])
+def test_usual_targets_with_rare_values_are_trimmed_only_far_outside(value, is_far):
+    rng = np.random.default_rng(0)
+    x = rng.uniform(-2, 2, 800)
+    amount = np.where(rng.random(800) < 0.05, rng.gamma(2, 1, 800), 0)
+    y = np.sin(2 * x) + amount + 0.01 * rng.normal(size=800)
+    rows = np.flatnonzero(amount == 0)[:3]
+    amount[rows] = value
+    assert (trimmed(np.c_[x, amount], y, rng)[rows] == is_far).all()
+
+
 def test_a_narrow_peak_is_not_trimmed(rng):
     X = rng.uniform(-1, 1, size=(800, 2))
     peak = np.exp(-30 * np.square(X).sum(axis=1))

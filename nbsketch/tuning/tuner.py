@@ -16,7 +16,7 @@ from nbsketch._machine.blas import one_thread
 from nbsketch._report.validation import check_choice, check_integer, random_generator
 from nbsketch.kernels import LEARNABLE, Kernel, StationaryKernel
 from nbsketch.rows.copies import merged_weights
-from nbsketch.rows.outliers import NORMAL, inliers, is_learned
+from nbsketch.rows.outliers import NORMAL, inliers, is_learned, noise_scale
 from nbsketch.rows.partitions import PartitionedRows
 from nbsketch.rows.splits import as_folds, block_labels, merges_copies
 from nbsketch.rows.transform import MANY, PREPROCESSINGS, InputScaler, fit_scaler
@@ -355,7 +355,7 @@ def _without_rare(sample: Sample, family: int, point: NDArray) -> list[NDArray]:
     of the other rows, left out of a fit without rare columns, are larger than usual.
     """
     others = np.median(sample.X, axis=0) != sample.X
-    rare = others.any(axis=0) & (others.mean(axis=0) < _RARE)
+    rare = _rare(sample.X)
     if not rare.any():
         return []
     without = np.where(np.append(rare, False), LEAST_INVERSE, point)
@@ -414,11 +414,43 @@ def trim(
         rows = candidates.keep(candidates.kept[usual], cut)
         if limit == OUT:
             point = isotropic_start(rows, family, rng)
+    if not usual.all():
+        usual[~usual] = _are_flagged(rows, candidates.kept[~usual], point, family)
+        rows = candidates.keep(candidates.kept[usual], cut)
     tails = _tails(~usual, residuals, candidates, point, family, budget)
     if tails.any():
         return candidates.kept[usual | tails], np.inf
     spread = np.sqrt(rows.Y[rows.kept].var(axis=0).mean())
     return rows.kept, cut / spread if min(cut, spread) > 0 else np.inf
+
+
+def _are_flagged(rows: Rows, trimmed: NDArray, point: NDArray, family: int) -> NDArray:
+    """Return the mask of trimmed rows that are inliers but for values of rare columns.
+
+    Flags without effect leave their rows without neighbors. Values outside the range of
+    the other rows are no flags.
+    """
+    sample = rows.sample(np.random.default_rng(0), *_FIT)
+    rare = _rare(sample.X)
+    if not rare.any():
+        return np.zeros(len(trimmed), bool)
+    X = rows.transform(trimmed)
+    usual = np.median(sample.X, axis=0)
+    inside = np.clip(X, sample.X.min(axis=0), sample.X.max(axis=0)) == X
+    flagged = ((usual != X) & rare).any(axis=1)
+    flagged &= (inside | ~rare).all(axis=1)
+    criterion = criterion_of(sample, family)
+    predict = criterion.predictor(point)
+    offset = np.median(sample.Y - predict(sample.X), axis=0)
+    residuals = rows.Y[trimmed] - predict(np.where(rare, usual, X)) - offset
+    scale = noise_scale(criterion.residuals(point), sample.Y, sample.weights)
+    return flagged & (np.abs(residuals) <= _IN * scale).all(axis=1)
+
+
+def _rare(X: NDArray) -> NDArray:
+    """Return the mask of columns with one value in nearly all rows, but not in all."""
+    share = np.mean(np.median(X, axis=0) != X, axis=0)
+    return (share > 0) & (share < _RARE)
 
 
 def _tails(

@@ -162,15 +162,16 @@ class ConjugateSearch:
         search.
         """
         self.run()
-        worst = float(self.certificate.relative_gap.max(initial=0))
+        solution = self.solution()
+        worst = solution.relative_gap
         if not (self.stopped or worst <= LARGEST_GAP):
             raise NotConvergedError(
                 f"the relative duality gap is {worst:.1e} after {self.n_passes} "
                 f"passes, above {LARGEST_GAP}: the coefficients are unusable. Increase "
                 "max_passes, max_seconds or alpha, or use float64 kernel values",
-                self.solution(),
+                solution,
             )
-        return self.solution()
+        return solution
 
     def _late(self, tol: Any) -> NDArray:
         """Return the columns that have not converged and can still improve."""

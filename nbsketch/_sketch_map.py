@@ -22,7 +22,7 @@ from nbsketch.rows.partitions import PartitionedRows
 from nbsketch.rows.transform import check_domain
 from nbsketch.sketches import IdentitySketch, Sketch, SketchRecipe, as_recipe
 from nbsketch.solvers import scratch
-from nbsketch.solvers.design import ArrayDesign, Blocks, ChosenBlocks, Design
+from nbsketch.solvers.design import ArrayDesign, Blocks, Design
 
 # Number of rows between two progress reports.
 REPORTED_ROWS = 1 << 17
@@ -311,7 +311,7 @@ def sketched_columns(
     return kind(kernel, X, sketch, dtype=dtype)
 
 
-class StreamedDesign(Design):
+class StreamedDesign(scratch.IndexedDesign):
     """Features that are recomputed, block by block, in every pass."""
 
     dtype = np.dtype(np.float64)
@@ -325,8 +325,12 @@ class StreamedDesign(Design):
 
     def blocks(self) -> Blocks:
         """Yield (start, stop, Z[start:stop]) in order, covering all rows."""
-        for start, stop, rows in self._parts():
-            yield start, stop, self._features(rows)
+        for start, stop in self._ranges():
+            yield start, stop, self.at(slice(start, stop))
+
+    def at(self, rows: Any) -> NDArray:
+        """Return some rows, which are computed."""
+        return self._features(self._X[rows])
 
     def mv(self, W: ArrayLike) -> NDArray:
         """Return ``Z W`` for W of shape (r,) or (r, d), without computing Z."""
@@ -336,33 +340,15 @@ class StreamedDesign(Design):
         columns = self._projection @ W.reshape(len(W), -1)
         values = Expansion(self._map.product, columns)
         out = np.empty((self.shape[0], columns.shape[1]))
-        for start, stop, rows in self._parts():
-            out[start:stop] = values(rows)
+        for start, stop in self._ranges():
+            out[start:stop] = values(self._X[start:stop])
         return out.reshape(self.shape[:1] + W.shape[1:])
 
     def gather(self, rows: NDArray) -> Design:
         """Return the features of the given rows only."""
         if scratch.fits_memory(len(rows), self.shape[1], self.dtype):
-            Z = self._features(self._X[rows])
-            return ArrayDesign._trusted(Z, self.is_graded)
+            return ArrayDesign._trusted(self.at(rows), self.is_graded)
         return scratch.stored_or(scratch.RowsDesign(self, rows))
-
-    def _parts(self) -> Blocks:
-        n, r = self.shape
-        step = scratch.rows_per_block(r, self.dtype)
-        for start in range(0, n, step):
-            stop = min(start + step, n)
-            yield start, stop, self._X[start:stop]
-            report_rows(stop, n)
-
-    def _chosen(self, rows: NDArray | None) -> ChosenBlocks:
-        if rows is None:
-            yield from super()._chosen(rows)
-        else:
-            step = scratch.rows_per_block(self.shape[1], self.dtype)
-            yield from scratch.by_index(
-                rows, step, lambda index: self._features(self._X[index])
-            )
 
 
 def _features_of(

@@ -4,7 +4,7 @@ import os
 import shutil
 import tempfile
 import weakref
-from collections.abc import Callable
+from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,41 @@ _FEW = 0.05
 _SPARE = 0.25
 
 
-class ScratchDesign(Design):
+class IndexedDesign(Design):
+    """Features in blocks of bounded size, of which `at` returns single rows.
+
+    Attributes
+    ----------
+    few : float
+        Share of the rows up to which they are read by index.
+    """
+
+    few = np.inf
+
+    def at(self, rows: Any) -> NDArray:
+        """Return some rows."""
+        raise NotImplementedError
+
+    def _ranges(self) -> Iterator[tuple[int, int]]:
+        """Yield start and stop of each block, and report each one that is done."""
+        n, r = self.shape
+        step = rows_per_block(r, self.dtype)
+        for start in range(0, n, step):
+            stop = min(start + step, n)
+            yield start, stop
+            report_rows(stop, n)
+
+    def _chosen(self, rows: NDArray | None) -> ChosenBlocks:
+        n, r = self.shape
+        if rows is None or len(rows) > self.few * n:
+            yield from super()._chosen(rows)
+            return
+        self._check_rows(rows)
+        for part in slices(len(rows), rows_per_block(r, self.dtype)):
+            yield None, part, self.at(rows[part])
+
+
+class ScratchDesign(IndexedDesign):
     """Features in a temporary file, in single precision.
 
     The file has no name, so the system removes it with the design, and when the process
@@ -44,6 +78,7 @@ class ScratchDesign(Design):
     """
 
     dtype = np.dtype(np.float32)
+    few = _FEW
 
     def __init__(self, source: Design) -> None:
         self.shape = source.shape
@@ -57,24 +92,14 @@ class ScratchDesign(Design):
     def blocks(self) -> Blocks:
         """Yield (start, stop, Z[start:stop]) in order, covering all rows."""
         n, r = self.shape
-        step = rows_per_block(r, self.dtype)
-        buffer = np.empty((min(step, n), r), dtype=self.dtype)
-        for start in range(0, n, step):
-            stop = min(start + step, n)
+        height = min(rows_per_block(r, self.dtype), n)
+        buffer = np.empty((height, r), dtype=self.dtype)
+        for start, stop in self._ranges():
             block = buffer[: stop - start]
             _read(self._file, block, start * r * self.dtype.itemsize)
             yield start, stop, block
-            report_rows(stop, n)
 
-    def _chosen(self, rows: NDArray | None) -> ChosenBlocks:
-        n, r = self.shape
-        if rows is None or len(rows) > _FEW * n:
-            yield from super()._chosen(rows)
-        else:
-            self._check_rows(rows)
-            yield from by_index(rows, rows_per_block(r, self.dtype), self._at)
-
-    def _at(self, rows: NDArray) -> NDArray:
+    def at(self, rows: NDArray) -> NDArray:
         """Return some rows; each run of neighbors is read at once."""
         out = np.empty((len(rows), self.shape[1]), dtype=self.dtype)
         width = out.strides[0]
@@ -140,14 +165,6 @@ def collected(design: Design) -> NDArray:
     """Return all features: in memory or, above the limit, mapped to a file."""
     is_kept = fits_memory(*design.shape, design.dtype)
     return (design if is_kept else stored_or(design)).collect()
-
-
-def by_index(
-    rows: NDArray, step: int, at: Callable[[NDArray], NDArray]
-) -> ChosenBlocks:
-    """Yield rows as `Design._chosen`, with each block computed only for its rows."""
-    for part in slices(len(rows), step):
-        yield None, part, at(rows[part])
 
 
 def fits_memory(n: int, rank: int, dtype: np.dtype) -> bool:

@@ -99,7 +99,7 @@ class Method(ABC):
         """Return the method with the given or chosen penalty."""
         if self.known_alpha is not None:
             return self
-        given = self.problem.plan.alpha
+        given = self.plan.alpha
         if given is not None:
             return replace(self, known_alpha=float(given))
         if self.sample is None:
@@ -115,6 +115,11 @@ class Method(ABC):
 
     def _with_alpha(self) -> Method:
         return self
+
+    @property
+    def plan(self) -> sizes.Plan:
+        """The parameters of the estimator."""
+        return self.problem.plan
 
     @property
     def objective(self) -> Any:
@@ -135,7 +140,7 @@ class Method(ABC):
         """Yield the solution for each penalty, with the same features."""
         with one_thread():
             projection, design = self.data.design(keep=True)
-            options = self.problem.plan.options()
+            options = self.plan.options()
             for solution in self.objective.path(design, alphas, options):
                 yield self._certificate.of_features(solution, projection, design)
 
@@ -145,14 +150,14 @@ class Method(ABC):
         kept = fold.kept(Z.shape[0])
         outside = Z.gather(fold.test)
         part = self.objective.take(kept)
-        options = self.problem.plan.options()
+        options = self.plan.options()
         for solution in part.path(Z.gather(kept), alphas, options):
             yield outside.mv(solution.coef) + solution.intercept
 
     @property
     def _certificate(self) -> FittedCertificate:
         """Certificate of predictions, in terms of the sketched kernel functions."""
-        is_chosen = self.problem.plan.alpha is None
+        is_chosen = self.plan.alpha is None
         return FittedCertificate(self.data, self.objective, self._tol, is_chosen)
 
     def _columns(self, alpha: float) -> Any:
@@ -174,11 +179,11 @@ class Method(ABC):
         on_features = kind != "square" and not sketch.is_identity
         kind = None if on_features else kind
         least = least_tol(kind, sketch.is_identity, sketch.shape[1])
-        return max(least, self.problem.plan.tol)
+        return max(least, self.plan.tol)
 
     def _penalties(self) -> list[float]:
         """Return the penalty; if chosen on a sample, also stronger ones."""
-        trials = 1 if self.problem.plan.alpha is not None else _TRIALS
+        trials = 1 if self.plan.alpha is not None else _TRIALS
         return [self.alpha * _STRONGER**trial for trial in range(trials)]
 
     def _is_too_slow(self) -> bool:
@@ -215,7 +220,7 @@ class Newton(Method):
         return projection, centered(design) if is_free else design
 
     def _minimum(self, design: Design) -> FeatureSolution:
-        options = self.problem.plan.options()
+        options = self.plan.options()
         return self.objective.solve(design, self.alpha, options)
 
 
@@ -233,7 +238,7 @@ class Stochastic(Newton):
     """Adam or stochastic subgradient steps on the features, without a certificate."""
 
     def _minimum(self, design: Design) -> FeatureSolution:
-        solver = self.problem.plan.stochastic
+        solver = self.plan.stochastic
         assert solver is not None
         return self.objective.descend(design, self.alpha, solver)
 
@@ -268,7 +273,7 @@ class ClosedForm(Method):
 
     def _limits(self) -> dict[str, Any]:
         """Return the problem and the limits in the form of iterative solvers."""
-        options = self.problem.plan.options()
+        options = self.plan.options()
         limits = {"tol": self._tol, "max_passes": max(3, options.max_iter)}
         return self.objective.problem() | limits | {"callback": options.callback}
 
@@ -440,7 +445,7 @@ class Passes(Newton):
     def path(self, alphas: Iterable[float]) -> Iterator[FeatureSolution]:
         """Yield the solution for each penalty, warm-started from the previous one."""
         penalties = [float(alpha) for alpha in alphas]
-        options = self.problem.plan.options()._replace(tol=self._tol)
+        options = self.plan.options()._replace(tol=self._tol)
         with one_thread():
             least = min(penalties)
             scale = self.objective.loss_scale
@@ -450,7 +455,7 @@ class Passes(Newton):
 
     @property
     def _tol(self) -> float:
-        return max(_PASSES_TOL[self.objective.loss_kind], self.problem.plan.tol)
+        return max(_PASSES_TOL[self.objective.loss_kind], self.plan.tol)
 
 
 class Dual(Newton):
@@ -510,7 +515,7 @@ class Dual(Newton):
     def _solution(
         self, K: SymmetricGram | NDArray, alpha: float, state: Any
     ) -> Solution:
-        options = self.problem.plan.options()._replace(tol=self._tol)._asdict()
+        options = self.plan.options()._replace(tol=self._tol)._asdict()
         options |= {"state": state, "random_state": self.data.rng}
         return next(self.objective.dual_path(K, [alpha], **options))
 
@@ -521,7 +526,7 @@ class Dual(Newton):
 
     def _is_limited(self, n_iter: int) -> bool:
         """Return whether a solution has reached the limit of steps or of time."""
-        return is_stopped() or n_iter >= self.problem.plan.max_iter
+        return is_stopped() or n_iter >= self.plan.max_iter
 
 
 def least_tol(kind: str | None, all_rows: bool, n: int) -> float:

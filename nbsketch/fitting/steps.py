@@ -197,7 +197,7 @@ def _is_large_sketch(problem: Problem, data: SketchedData) -> bool:
 
 def _grown_by_rule(method: Method) -> Method:
     """Return the method on a grown sketch if the size is chosen by a rule."""
-    rule = method.problem.plan.growth
+    rule = method.plan.growth
     # A larger sketch of columns has no additional features.
     if rule is None or method.sample or method.data.sketch_map.is_columns:
         return method
@@ -206,7 +206,7 @@ def _grown_by_rule(method: Method) -> Method:
 
 def _grown(method: Method, rule: sizes.AutoSize) -> Method:
     """Return the method on the sketch with the lowest held-out loss."""
-    alpha = method.problem.plan.alpha
+    alpha = method.plan.alpha
     # The same rows are held out for each size.
     seed = int(method.data.rng.integers(2**32))
     chosen = []
@@ -325,7 +325,7 @@ def plan_fit(problem: Problem) -> FitPlan:
 
 
 def _rule_of_penalty(method: Method) -> str:
-    if method.problem.plan.alpha is not None:
+    if method.plan.alpha is not None:
         return "given"
     if method.sample is not None:
         return "validation on a sample of the rows"

@@ -164,12 +164,16 @@ def dense_seconds(n: int) -> float:
 
 def _seconds_per_multiplication() -> float:
     A = np.ones((_PRODUCT, _PRODUCT))
-    spent = []
-    for _ in range(_REPEATS):
-        began = time.perf_counter()
-        A @ A
-        spent.append(time.perf_counter() - began)
-    return max(min(spent), _TICK) / (2.0 * _PRODUCT**3)
+    least = min(_seconds_of(lambda: A @ A) for _ in range(_REPEATS))
+    return least / (2.0 * _PRODUCT**3)
+
+
+def _seconds_of(call: Callable[[], object], count: int = 1) -> float:
+    """Return the time of some calls, at least a tick of the clock."""
+    began = time.perf_counter()
+    for _ in range(count):
+        call()
+    return max(time.perf_counter() - began, _TICK)
 
 
 def _seconds_per_pair(data: SketchedData, n_outputs: int) -> float:
@@ -178,10 +182,7 @@ def _seconds_per_pair(data: SketchedData, n_outputs: int) -> float:
     K = SymmetricGram(data.kernel, rows, memory=0)
     columns = rows[:, :1].repeat(n_outputs, axis=1)
     K @ columns  # compiles or loads the code
-    began = time.perf_counter()
-    for _ in range(_REPEATS):
-        K @ columns
-    spent = max(time.perf_counter() - began, _TICK)
+    spent = _seconds_of(lambda: K @ columns, _REPEATS)
     return spent / _REPEATS / len(rows) ** 2
 
 
@@ -198,9 +199,7 @@ def _seconds_per_landmark(data: SketchedData) -> float:
     """Return the time of the kernel values of all rows with one landmark."""
     sketch_map = data.subsampled(_LEAST).sketch_map
     sketch_map(data.rows)  # compiles or loads the code
-    began = time.perf_counter()
-    sketch_map(data.rows)
-    return max(time.perf_counter() - began, _TICK) / _LEAST
+    return _seconds_of(lambda: sketch_map(data.rows)) / _LEAST
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,6 @@ Not from a paper. Each fit runs in its own process, whose peak memory is measure
 columns are nine numbers and categories of 3, 8 and 200 levels.
 """
 
-import time
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
@@ -18,7 +17,7 @@ from numpy.typing import NDArray
 from sklearn.metrics import log_loss, root_mean_squared_error
 
 from nbsketch.reproduce import ENTRIES
-from nbsketch.reproduce._report import Row, peak_memory
+from nbsketch.reproduce._report import Row, peak_memory, timed
 from nbsketch.reproduce.experiment import Experiment, Points
 from nbsketch.reproduce.tabular.problems import CLASSIFICATION, REGRESSION
 from nbsketch.tabular.classifier import TabularKernelClassifier
@@ -91,16 +90,13 @@ def evaluate(folder: str, task: str, method: str, seed: int) -> Row:
     fit = _ours if method == OURS else _lightgbm
     if method == LIGHTGBM:
         X, X_test = (_frame(part) for part in (X, X_test))
-    start = time.process_time()
-    predict = fit(task, X, y, seed)
-    seconds = time.process_time() - start
-    start = time.process_time()
-    predicted = predict(X_test)
+    predict, fit_seconds = timed(fit, task, X, y, seed)
+    predicted, seconds = timed(predict, X_test)
     return {
         "error": float(_ERRORS[task](y_test, predicted)),
-        "fit": seconds,
+        "fit": fit_seconds,
         # microseconds of a row
-        "predict": 1e6 * (time.process_time() - start) / _TEST_ROWS,
+        "predict": 1e6 * seconds / _TEST_ROWS,
         "gibibytes": peak_memory(),
     }
 

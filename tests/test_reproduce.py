@@ -525,8 +525,8 @@ def test_panels_have_room_for_every_kind_of_curve(tmp_path):
     panel = _figures.Panel(
         "title", "x", "y", [curve, curve._replace(label="two")], "xy"
     )
-    _figures.save_panels([panel] * 3, "three of four", tmp_path / "new" / "plot.png")
-    assert (tmp_path / "new" / "plot.png").stat().st_size > 10_000
+    _figures.save_panels([panel] * 3, "three of four", tmp_path / "plot.png")
+    assert (tmp_path / "plot.png").stat().st_size > 10_000
 
 
 # reports ----------------------------------------------------------------------------

@@ -104,7 +104,6 @@ def save_panels(panels: Sequence[Panel], title: str, path: Path) -> None:
         ax.remove()
     figure.suptitle(title)
     add_legend(figure, grid[: len(panels)], _LEGEND_COLUMNS)
-    path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=DPI)
 
 

@@ -256,7 +256,6 @@ def as_sentence(about: dict[str, str]) -> str:
 
 def write_provenance(file: Path) -> None:
     """Write `provenance` next to a result, as NAME.json."""
-    file.parent.mkdir(parents=True, exist_ok=True)
     text = json.dumps(provenance(), indent=2) + "\n"
     file.with_suffix(".json").write_text(text, encoding="utf-8")
 

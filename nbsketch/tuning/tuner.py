@@ -301,7 +301,7 @@ class ScaleSearch(NamedTuple):
         self, rows: Rows, pool: dict[str, Selection]
     ) -> tuple[dict[str, float], Selection]:
         """Compare candidates on a new sample; return log errors and the choice."""
-        drawn = rows.draw(self.rng, _VALIDATION_ROWS)
+        drawn = rows.with_rare(rows.draw(self.rng, _VALIDATION_ROWS))
         landmarks = int(np.clip(self.size, *_VALIDATION_LANDMARKS))
         errors = {}
         scores = {}
@@ -430,7 +430,8 @@ def _are_flagged(rows: Rows, trimmed: NDArray, point: NDArray, family: int) -> N
     Flags without effect leave their rows without neighbors. Values outside the range of
     the other rows are no flags.
     """
-    sample = rows.sample(np.random.default_rng(0), *_FIT)
+    drawn = rows.with_rare(rows.draw(np.random.default_rng(0), _FIT[0]))
+    sample = rows.take(drawn, _FIT[1])
     rare = _rare(sample.X)
     if not rare.any():
         return np.zeros(len(trimmed), bool)

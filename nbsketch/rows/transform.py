@@ -114,14 +114,12 @@ class InputScaler:
         """Return the p columns for the rows X (n, q), in the dtype of X."""
         X = check_matrix("X", X, n_features=self.n_features)
         out = np.empty((len(X), len(self.center)), dtype=X.dtype)
-        for j, feature in enumerate(self.plain):
-            column = X[:, feature].astype(np.float64)
-            out[:, j] = (column - self.center[j]) / self.width[j]
         steps = np.linspace(0, 1, len(self.quantiles))
-        for k, feature in enumerate(self.ranked):
-            j = len(self.plain) + k
-            scores = _scores(X[:, feature], self.quantiles[:, k], steps)
-            out[:, j] = (scores - self.center[j]) / self.width[j]
+        for j, feature in enumerate(self.features):
+            column = X[:, feature].astype(np.float64)
+            if j >= len(self.plain):
+                column = _scores(column, self.quantiles[:, j - len(self.plain)], steps)
+            out[:, j] = (column - self.center[j]) / self.width[j]
         return out
 
     def without_ranks(self) -> Self:

@@ -23,7 +23,7 @@ from nbsketch._machine.blas import eigh, graded_eigh
 from nbsketch._machine.memory import slices
 from nbsketch.solvers.design import ArrayDesign, Design
 from nbsketch.solvers.filters import Filter
-from nbsketch.solvers.spectrum import Spectrum, block_moments, chunks
+from nbsketch.solvers.spectrum import Spectrum, block_moments, chunks, row_weights
 
 # Columns of predictions for several parameters computed at a time.
 _COLUMNS = 64
@@ -77,7 +77,7 @@ def leave_one_out(
     >>> leave_one_out(spectrum, RidgeFilter(), Z, Y, alphas).round(4).tolist()
     [0.0, 4.4082]
     """
-    weights = np.ones(len(Y)) if sample_weight is None else sample_weight
+    weights = row_weights(sample_weight, Y)
     if rows is not None:
         design = design.gather(rows)
         Y = Y[rows]
@@ -164,7 +164,7 @@ def leave_blocks_out(
     >>> leave_blocks_out(spectrum, RidgeFilter(), Z, Y, alphas, last).round(4).tolist()
     [0.0, 6.6122]
     """
-    weights = np.ones(len(Y)) if sample_weight is None else sample_weight
+    weights = row_weights(sample_weight, Y)
     Y = Y @ spectrum.rotation - spectrum.y_mean
     gains, place = spectrum.gains(filter, alphas)
     total = np.zeros(len(alphas))
@@ -301,7 +301,7 @@ def held_out_error(
     >>> errors.round(4).tolist()
     [0.0, 5.76]
     """
-    weights = np.ones(len(Y)) if sample_weight is None else sample_weight
+    weights = row_weights(sample_weight, Y)
     return _mean_squares(spectrum, filter, design, Y, alphas, weights, left_out=False)
 
 
@@ -359,7 +359,7 @@ def order_effect(
     >>> order_effect(decompose(Z, Y), RidgeFilter(), Z, Y, 1e-3).is_contradicted
     True
     """
-    weights = np.ones(len(Y)) if sample_weight is None else sample_weight
+    weights = row_weights(sample_weight, Y)
     blocks = contiguous_blocks(np.flatnonzero(weights > 0))
     rows = np.concatenate(blocks)
     Q = (design.gather(rows).collect() - spectrum.z_mean) @ spectrum.vectors
@@ -460,7 +460,7 @@ def fold_errors(
     >>> fold_errors(spectrum, RidgeFilter(), Z, Y, alphas, [last]).round(4).tolist()
     [0.0, 6.6122]
     """
-    weights = np.ones(len(Y)) if sample_weight is None else sample_weight
+    weights = row_weights(sample_weight, Y)
     total = np.zeros(len(alphas))
     mass = 0.0
     for test, removed in folds:

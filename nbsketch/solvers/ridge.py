@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from nbsketch.solvers.design import Design
 from nbsketch.solvers.filters import RidgeFilter
 from nbsketch.solvers.left_out import Fold, fold_errors, leave_blocks_out
-from nbsketch.solvers.spectrum import Spectrum, decompose
+from nbsketch.solvers.spectrum import Spectrum, decompose, row_weights
 
 _FILTER = RidgeFilter()
 # Share of the mean square of the targets, and relative gap, above which the normal
@@ -55,7 +55,7 @@ class RidgePath(Spectrum):
         if is_sharp and gap <= _LEAST_GAP * objective:
             return objective, gap
         B, b = self.solve(alpha)
-        w = np.ones(len(Y)) if weights is None else weights
+        w = row_weights(weights, Y)
         errors = (Y - design.mv(B) - b) @ self.rotation
         slopes = design.rmv(w[:, None] * errors) / len(Y)
         slopes -= np.outer(self.z_mean, w @ errors / len(Y))

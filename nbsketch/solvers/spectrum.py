@@ -134,7 +134,7 @@ def decompose(
     outputs, rotation = output_basis(output, Y.shape[1])
     Y = Y @ rotation
     n = Y.shape[0]
-    weights = np.ones(n) if sample_weight is None else sample_weight
+    weights = row_weights(sample_weight, Y)
     y_mean, Y = centered(Y, weights, fit_intercept)
     G, C, z_mean = moments(design, Y, sample_weight, fit_intercept)
     values, vectors = graded_eigh(G) if design.is_graded else eigh(G)
@@ -151,6 +151,11 @@ def decompose(
         n_samples=n,
         least=least_share(design, G),
     )
+
+
+def row_weights(sample_weight: NDArray | None, Y: NDArray) -> NDArray:
+    """Return the weights of the rows of Y, ones if None."""
+    return np.ones(len(Y)) if sample_weight is None else sample_weight
 
 
 def units_of(squares: NDArray, means: NDArray) -> NDArray:

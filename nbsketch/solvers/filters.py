@@ -103,9 +103,9 @@ class IteratedRidgeFilter(Filter):
 
     def values(self, u: ArrayLike, a: ArrayLike) -> NDArray:
         """Return (1 - (a / (u + a))^t) / u: see `Filter.values`."""
-        u, a = np.broadcast_arrays(np.asarray(u, dtype=float), a)
+        u = np.asarray(u, dtype=float)
         decay = self.order * np.log1p(u / a)
-        return _over(-np.expm1(-decay), u, limit=self.order / a)
+        return _over(-np.expm1(-decay), u, limit=np.divide(self.order, a))
 
     def n_iter(self, a: float) -> int:
         """Return the order."""
@@ -129,8 +129,8 @@ class CutoffFilter(Filter):
 
     def values(self, u: ArrayLike, a: ArrayLike) -> NDArray:
         """Return 1 / u where u > a, else 0: see `Filter.values`."""
-        u, a = np.broadcast_arrays(np.asarray(u, dtype=float), a)
-        return np.where(u > a, 1 / np.where(u > a, u, 1.0), 0.0)
+        u = np.asarray(u, dtype=float)
+        return _over(u > a, u, limit=0.0)
 
 
 @dataclass(frozen=True)
@@ -173,7 +173,7 @@ class LandweberFilter(Filter):
 
     def values(self, u: ArrayLike, a: ArrayLike) -> NDArray:
         """Return (1 - (1 - eta u)^T) / u: see `Filter.values`."""
-        u, a = np.broadcast_arrays(np.asarray(u, dtype=float), a)
+        u = np.asarray(u, dtype=float)
         eta = self._step()
         steps = self._steps(a)
         with np.errstate(divide="ignore"):  # log(0) if one step is enough

@@ -5,6 +5,7 @@ import cvxpy as cp
 import numpy as np
 import pytest
 
+from nbsketch import SketchedKernelRegressor
 from nbsketch.losses import (
     EpsilonInsensitiveLoss,
     HuberLoss,
@@ -209,6 +210,17 @@ def test_constant_target(loss):
     Z, Y = problem()[0], np.tile([1.0, -2.0, 3.0], (70, 1))
     s = solve_radial(Z, Y, loss, FACTORS["full"], 1e-3)
     assert s.converged and s.objective == pytest.approx(0.0, abs=1e-12)
+
+
+def test_intercept_without_curvature_does_not_overflow():
+    rng = np.random.default_rng(3)
+    X = rng.normal(size=(100, 3))
+    Y = np.column_stack([np.sin(X[:, 0]) + 0.1 * rng.normal(size=100), np.ones(100)])
+    model = SketchedKernelRegressor(
+        loss="epsilon-insensitive", bandwidth=1.0, sketch="identity", random_state=0
+    )
+    found = model.fit(X, Y).predict(X)  # without warnings
+    assert np.ptp(found[:, 0]) > 1 and np.abs(found[:, 1] - 1).max() <= 0.2
 
 
 def test_tiny_penalty_with_fewer_rows_than_features():

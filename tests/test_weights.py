@@ -220,6 +220,25 @@ def test_class_weights_are_sample_weights(labels):
     assert not np.array_equal(model.fit(X, y).decision_function(X), expected)
 
 
+def test_a_class_of_tiny_weight_does_not_overflow():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(120, 2))
+    y = np.where(X[:, 0] + rng.normal(size=120) > 0, "a", "b")
+    found = [
+        TabularKernelClassifier(
+            class_weight={"a": large, "b": 1 / large}, random_state=0
+        )
+        .fit(X, y)
+        .predict(X)
+        for large in (1e25, 1e300)
+    ]
+    assert set(found[0]) == set(found[1]) == {"a"}
+    for weights in ({"class_weight": {"a": 1e308}}, {}):
+        model = TabularKernelClassifier(**weights)
+        with pytest.raises(ValueError, match="_weight` must give weights of at most 1"):
+            model.fit(X, y, None if weights else np.linspace(1, 1e308, 120))
+
+
 def test_balanced_classes_have_equal_weight():
     X, _ = data(None)
     y = (X[:, 0] > 1).astype(int)

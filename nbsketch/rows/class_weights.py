@@ -37,10 +37,22 @@ def weights_of_classes(
     else:
         factors = _class_factors(class_weight, classes, known)
     out = np.zeros(len(y))
-    out[rows] = row_weights[rows] * factors[index]
+    with np.errstate(over="ignore"):
+        out[rows] = row_weights[rows] * factors[index]
+    check_sum("class_weight", out)
     if not out.any():
         raise ValueError("`class_weight` must be positive for a class, got zeros only")
     return out
+
+
+def check_sum(name: str, weights: NDArray) -> None:
+    """Check that the sum of weights is finite, without an overflow."""
+    largest = np.finfo(np.float64).max / len(weights)
+    if weights.max() > largest:
+        raise ValueError(
+            f"`{name}` must give weights of at most {largest:.1e}, so that their sum "
+            f"is finite, got {weights.max():.1e}"
+        )
 
 
 def _class_factors(

@@ -35,6 +35,7 @@ from nbsketch._report.validation import (
 )
 from nbsketch.kernels import KERNELS, PrecomputedKernel, SobolevKernel
 from nbsketch.rows import tasks
+from nbsketch.rows.class_weights import check_sum
 from nbsketch.rows.collections import as_dask_array, check_numbers, dask_module, one_row
 from nbsketch.rows.lost_digits import warn_of_equal_integers, warn_of_lost_digits
 from nbsketch.rows.partitions import PartitionedRows
@@ -545,6 +546,7 @@ def check_weights(sample_weight: Any, X: Any) -> NDArray | None:
         )
     if not weights.any():
         raise ValueError("`sample_weight` must have a positive entry, got zeros only")
+    check_sum("sample_weight", weights)
     return weights
 
 

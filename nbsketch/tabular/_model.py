@@ -56,6 +56,8 @@ from nbsketch.tuning.rows import Training
 T = TypeVar("T")
 # Number of features listed in the summary.
 _LISTED = 5
+# Smaller weights, relative to the mean, do not count, and their inverses may overflow.
+_LEAST_WEIGHT = 1e-30
 
 
 def without_effort(estimator: type[T]) -> type[T]:
@@ -182,7 +184,10 @@ class TabularModel(SaveMixin, CallbackSupportMixin, BaseEstimator):
         check_spread("X", rows, names)
         warn_of_constants("X", rows, names)
         kept = TrainingRows.of(rows, y, weights)
-        data = Training(kept.X, kept.y, kept.relative_weights, blocks)
+        relative = kept.relative_weights
+        if relative is not None:
+            relative = np.maximum(relative, _LEAST_WEIGHT)
+        data = Training(kept.X, kept.y, relative, blocks)
         return data, _places(len(y), kept.kept, stand_ins)
 
     def _fit_rows(

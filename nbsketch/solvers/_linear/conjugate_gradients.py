@@ -15,6 +15,8 @@ Inverse = Callable[[NDArray], NDArray]
 
 # Eigenvalues of an output matrix below this share of the largest count as zero.
 _NULL = 1e-12
+# Residuals of a singular system grow without bound: stop at this multiple of the first.
+_DIVERGED = 1e6
 
 
 class ConjugateGradients:
@@ -116,7 +118,8 @@ def conjugate_gradients(
     right : ndarray of shape (p,)
         Right-hand side.
     tol : float
-        Stop when the preconditioned norm of the residual is this share of the first.
+        Stop when the preconditioned norm of the residual is this share of the first,
+        or a million times the first: H is then singular along the right-hand side.
     max_products : int
         Maximum number of products.
 
@@ -135,7 +138,8 @@ def conjugate_gradients(
     steps = ConjugateGradients(right[:, None], lambda R, _: inverse(R[:, 0])[:, None])
     steps.turn()
     tolerance = tol**2 * steps.slope[0]
-    while steps.slope[0] > tolerance and count < max_products:
+    largest = _DIVERGED**2 * steps.slope[0]
+    while tolerance < steps.slope[0] <= largest and count < max_products:
         count += 1
         image, forward = product(steps.D[:, 0])
         (length,) = steps.step(image[:, None])

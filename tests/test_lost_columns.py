@@ -1,5 +1,7 @@
 """Columns that a kernel loses beside columns of a larger scale are told by name."""
 
+import warnings
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -145,3 +147,34 @@ def test_containers(kind, tmp_path):
 def test_no_warning_where_scales_do_not_matter(model):
     X = rows(1e6)
     model.fit(X, X[:, 0])
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        SketchedKernelRegressor(**POLYNOMIAL),
+        SketchedKernelRegressor(**POLYNOMIAL, loss="huber", size=50),
+        JointQuantileRegressor(**POLYNOMIAL),
+        SpectralFilterRegressor(**POLYNOMIAL),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:no penalty")
+def test_squares_that_are_lost_at_an_offset_are_told_if_targets_depend_on_them(model):
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-0.5, 0.5, (300, 2))
+    noise = 0.05 * rng.normal(size=300)
+    shifted = X + np.array([0, 2023])
+    lines = X.sum(axis=1) + noise
+    with pytest.warns(UserWarning, match="has lost squares of column 1 of `X`"):
+        model.fit(shifted, lines + 6 * X[:, 1] ** 2)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        model.fit(shifted[:, [1]], X[:, 1] + noise)
+        model.fit(X + 20, lines + 6 * X[:, 1] ** 2)
+
+
+def test_squares_that_a_penalty_shrinks_are_not_lost(recwarn):
+    X = np.random.default_rng(0).uniform(-0.5, 0.5, (300, 1))
+    model = SketchedKernelRegressor(**POLYNOMIAL | {"alpha": 1e3})
+    model.fit(X, np.square(X[:, 0]))
+    assert not recwarn.list

@@ -32,7 +32,7 @@ from nbsketch.estimators._summary import entries_of
 from nbsketch.files import SaveMixin
 from nbsketch.fitting.callbacks import CallbackSupportMixin, watched_fit
 from nbsketch.fitting.certificate import warn_of
-from nbsketch.fitting.lost_columns import warn_of_lost_columns
+from nbsketch.fitting.lost_columns import warn_of_lost_columns, warn_of_lost_squares
 from nbsketch.fitting.objective import FeatureSolution, Problem
 from nbsketch.fitting.sketched import SketchedData, summary_text
 from nbsketch.fitting.steps import FitPlan, plan_fit, sketched_method
@@ -497,6 +497,9 @@ class SketchedModel(KernelExpansion, ABC):
         self.objective_ = solution.objective
         self.dual_gap_ = solution.gap
         self.n_iter_ = solution.n_iter
+        loss = getattr(problem.objective, "loss", None)
+        if not is_classifier(self) and not isinstance(loss, LogLinkLoss):
+            warn_of_lost_squares(self, data.rows, problem.objective.targets)
         return self
 
 

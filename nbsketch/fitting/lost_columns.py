@@ -12,6 +12,7 @@ from nbsketch._report.validation import listed
 from nbsketch._report.warning import warn
 from nbsketch.kernels import (
     Kernel,
+    PolynomialKernel,
     PrecomputedKernel,
     SobolevKernel,
     TanimotoKernel,
@@ -26,6 +27,8 @@ _MOST_COLUMNS = 1000
 _SHARE = 0.1
 # Eigenvalues below this share of the largest are cut on other rows, or by penalties.
 _CUT = 1e3 * RANK_TOL
+# A correlation that is not by chance: its square exceeds this number over the rows.
+_SIGNIFICANT = 25.0
 # Kernels whose columns have one unit, or none.
 _UNITLESS = PrecomputedKernel, SobolevKernel, TanimotoKernel
 
@@ -63,7 +66,7 @@ def lost_columns(kernel: Kernel, rows: Any) -> NDArray:
     >>> lost_columns(PolynomialKernel(degree=2), X).tolist()
     [0, 2]
     """
-    X = rows[np.linspace(0, rows.shape[0] - 1, _ROWS).astype(np.intp)]
+    X = rows[_evenly_spaced(rows)]
     X = X.toarray() if sp.issparse(X) else X
     X = np.unique(X.astype(np.float64), axis=0)
     variances = X.var(axis=0)
@@ -71,8 +74,54 @@ def lost_columns(kernel: Kernel, rows: Any) -> NDArray:
     small = varying_features(X) & (variances < _SHARE**2 * largest)
     if not small.any():
         return np.flatnonzero(small)
-    values, vectors = eigh(kernel(X))
-    kept = vectors[:, values > _CUT * values[-1]]
+    return np.flatnonzero(small & _are_lost(kernel, X, X))
+
+
+def warn_of_lost_squares(model: Any, rows: Any, Y: NDArray) -> None:
+    """Warn if residuals of a fit depend on squares that its kernel has lost.
+
+    A polynomial kernel loses squares of columns that are far from zero.
+    """
+    kernel = model.kernel_
+    is_polynomial = isinstance(kernel, PolynomialKernel) and kernel.degree > 1
+    is_dense = rows.shape[1] <= _MOST_COLUMNS and not sp.issparse(rows)
+    if model.scaler_ is not None or not is_polynomial or not is_dense:
+        return
+    index = np.unique(_evenly_spaced(rows))
+    X = rows[index].astype(np.float64)
+    residuals = Y[index] - model._values_of_inputs(X).reshape(len(X), -1)
+    lost = lost_squares(kernel, X, residuals, Y[index])
+    if lost.size:
+        columns = listed("column", lost, getattr(model, "feature_names_in_", None))
+        warn(
+            f"the kernel has lost squares of {columns} of `X`, on which the residuals "
+            "depend: next to larger values they are near rounding and dropped. "
+            'Standardize the columns, with preprocessing="standard" or StandardScaler'
+        )
+
+
+def lost_squares(kernel: Kernel, X: NDArray, residuals: NDArray, Y: NDArray) -> NDArray:
+    """Return columns whose lost squares would explain a tenth of the targets."""
+    squares = np.square(X - X.mean(axis=0))
+    squares -= squares.mean(axis=0)
+    norms = np.linalg.norm(squares, axis=0)
+    scaled = squares / np.where(varying_features(X) & (norms > 0), norms, np.inf)
+    explained = np.square(scaled.T @ (residuals - residuals.mean(axis=0)))
+    least = max(_SHARE, _SIGNIFICANT / len(X)) * len(X) * Y.var(axis=0)
+    needed = (explained > least).any(axis=1)
+    if not needed.any():
+        return np.flatnonzero(needed)
+    return np.flatnonzero(needed & _are_lost(kernel, X, squares))
+
+
+def _evenly_spaced(rows: Any) -> NDArray:
+    return np.linspace(0, rows.shape[0] - 1, _ROWS).astype(np.intp)
+
+
+def _are_lost(kernel: Kernel, X: NDArray, values: NDArray) -> NDArray:
+    """Return which columns of values are in no leading eigenvector of the kernel."""
+    eigenvalues, vectors = eigh(kernel(X))
+    kept = vectors[:, eigenvalues > _CUT * eigenvalues[-1]]
     basis = np.linalg.qr(np.column_stack([np.ones(len(X)), kept]))[0]
-    outside = X - basis @ (basis.T @ X)
-    return np.flatnonzero(small & (outside.var(axis=0) > _SHARE * variances))
+    outside = values - basis @ (basis.T @ values)
+    return outside.var(axis=0) > _SHARE * values.var(axis=0)

@@ -223,7 +223,8 @@ class SGMSearch:
         share = np.divide(
             own, square_norms, out=np.ones_like(square_norms), where=square_norms > 0
         )
-        return self._drift * share
+        drift = self.step * self._flatness / 2 * self.problem.fit_intercept
+        return drift * share
 
     def run(self, Z: NDArray, order: NDArray, square_norms: NDArray) -> None:
         """Take a step on each batch of `order`, for rows with at most these norms."""
@@ -282,11 +283,6 @@ class SGMSearch:
         if self.problem.kind == LOGISTIC:
             return _LOGISTIC_FLATNESS
         return float(self.problem.numbers[0, 0]) or 1.0
-
-    @property
-    def _drift(self) -> float:
-        """Step length of the intercept: its share of `step`."""
-        return self.step * self._flatness / 2 if self.problem.fit_intercept else 0.0
 
     @property
     def _longest(self) -> int:

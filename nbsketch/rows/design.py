@@ -200,8 +200,9 @@ class PartitionedColumns(SketchedOperator):
         landmarks = rounded_rows(form, chosen, dtype, center)
         self._exact = Product(kernel, chosen, sketch.weights)
         self._product = Product(kernel, landmarks, sketch.weights, dtype)
-        args = self._product, form, center
-        self._columns: Callable[[NDArray], ColumnBlocks] = partial(_columns, args=args)
+        self._columns: Callable[[NDArray], ColumnBlocks] = partial(
+            _columns, product=self._product, form=form, center=center
+        )
         if fits_workers(dtype.itemsize * int(np.prod(self.shape))):
             stored = partial(_stored, make=self._columns)
             self._partitions = X.partitions.map(stored).kept()
@@ -235,9 +236,8 @@ class PartitionedColumns(SketchedOperator):
 
 
 def _columns(
-    X: NDArray, args: tuple[Product, CompiledForm | None, NDArray]
+    X: NDArray, product: Product, form: CompiledForm | None, center: NDArray
 ) -> ColumnBlocks:
-    product, form, center = args
     rows = rounded_rows(form, X, product.dtype, center)
     return ColumnBlocks(product, rows, product.dtype, n_kept=0)
 

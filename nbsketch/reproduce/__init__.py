@@ -90,11 +90,8 @@ def run_one(name: str, **options: Any) -> list[dict[str, Any]]:
     """Run an experiment with the options that it takes."""
     taken = options_of(name)
     if options.get("out"):
-        _check_folder(Path(options["out"]))
+        # An OSError comes before hours of measurement, not afterwards.
+        folder = Path(options["out"])
+        folder.mkdir(parents=True, exist_ok=True)
+        TemporaryFile(dir=folder).close()
     return runner(name)(**{key: options[key] for key in options if key in taken})
-
-
-def _check_folder(folder: Path) -> None:
-    """Raise an OSError before hours of measurement, not afterwards."""
-    folder.mkdir(parents=True, exist_ok=True)
-    TemporaryFile(dir=folder).close()

@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from sklearn.metrics import log_loss
 from threadpoolctl import threadpool_limits
 
-from nbsketch.metrics import pinball_loss
 from nbsketch.reproduce._data import MaybePath
 from nbsketch.reproduce._report import Row, Rows, provenance, timed, where
 from nbsketch.reproduce.experiment import Experiment, Points
@@ -150,8 +149,7 @@ def scores_of(task: str, values: NDArray, y: NDArray) -> Row:
         scores["log_loss"] = log_loss(y, p, labels=np.arange(p.shape[1]))
         scores["calibration"] = calibration_error(p, y)
     elif task == problems.QUANTILES:
-        total = pinball_loss(y, values, machines.LEVELS)
-        scores["error"] = total / len(machines.LEVELS)
+        scores["error"] = problems.quantile_error(y, values)
         inside = (values[:, 0] <= y) & (y <= values[:, -1])
         scores["coverage"] = inside.mean()
     else:

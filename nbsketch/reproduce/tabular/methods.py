@@ -25,12 +25,16 @@ import nbsketch
 from nbsketch.conformal import ConformalRegressor
 from nbsketch.reproduce import read_toml
 from nbsketch.reproduce.tabular import problems
-from nbsketch.reproduce.tabular.problems import CLASSIFICATION, QUANTILES, REGRESSION
+from nbsketch.reproduce.tabular.problems import (
+    CLASSIFICATION,
+    LEVELS,
+    QUANTILES,
+    REGRESSION,
+)
 from nbsketch.tabular.columns import fit_columns
 from nbsketch.tabular.reading import is_table
 from nbsketch.tabular.regressor import TabularKernelRegressor
 
-LEVELS = (0.1, 0.5, 0.9)
 TREES = 500
 RATE = 0.1
 PATIENCE = 50

@@ -10,6 +10,7 @@ import sklearn.datasets
 from numpy.typing import NDArray
 from sklearn.model_selection import KFold
 
+from nbsketch.metrics import pinball_loss
 from nbsketch.reproduce import ENTRIES
 from nbsketch.reproduce._data import MaybePath, load, selected
 
@@ -18,6 +19,7 @@ REGRESSION = "regression"
 CLASSIFICATION = "classification"
 QUANTILES = "quantiles"
 TASKS = REGRESSION, CLASSIFICATION, QUANTILES
+LEVELS = (0.1, 0.5, 0.9)
 # The first of several targets.
 _SEVERAL = ("scm20d", "rf1")
 _OF_SCIKIT_LEARN = ("diabetes", "digits", "breast-cancer", "wine", "iris")
@@ -125,6 +127,11 @@ PROBLEMS = (
     *(Benchmark(name, CLASSIFICATION) for name in _SETS[CLASSIFICATION]),
     *(Benchmark(name, QUANTILES) for name in _SETS[REGRESSION]),
 )
+
+
+def quantile_error(y: NDArray, predicted: NDArray) -> float:
+    """Return the pinball loss, averaged over the levels."""
+    return pinball_loss(y, predicted, LEVELS) / len(LEVELS)
 
 
 def chosen(

@@ -17,18 +17,16 @@ from threadpoolctl import threadpool_limits
 
 from nbsketch import estimators
 from nbsketch.datasets import make_friedman_outliers
-from nbsketch.metrics import pinball_loss
 from nbsketch.reproduce import ENTRIES, _report
 from nbsketch.reproduce._data import MaybePath, load, sketch_of
 from nbsketch.reproduce._report import Row, Rows, summarized, timed
 from nbsketch.reproduce.experiment import Experiment, Points
-from nbsketch.reproduce.tabular.problems import Examples, random_rows
+from nbsketch.reproduce.tabular.problems import Examples, quantile_error, random_rows
 
 REFERENCE = "sub-sampling"
 LARGER = "sub-sampling, 1.5 s"
 MEAN = "geometric mean"
 SKETCHES = ENTRIES["sketch-cost"]["sketches"]
-LEVELS = (0.1, 0.5, 0.9)
 SYNTHETIC = "friedman"
 SYNTHETIC_ROWS = 12_500
 _WARM_UP_ROWS = 200
@@ -46,11 +44,6 @@ class CostProblem(NamedTuple):
     loss: str
     model: Any
     size: int
-
-
-def quantile_error(y: NDArray, predicted: NDArray) -> float:
-    """Return the pinball loss, averaged over the levels."""
-    return pinball_loss(y, predicted, LEVELS) / len(LEVELS)
 
 
 _ERRORS: dict[str, Callable[[NDArray, NDArray], float]] = {

@@ -397,6 +397,18 @@ def test_weighted_structured_regression_with_a_sketch(output_sketch):
     assert_allclose(model.decision_function(X), expected, rtol=1e-6, atol=1e-8)
 
 
+def test_weights_count_copies_when_length_scales_of_structured_outputs_are_learned():
+    rng = np.random.default_rng(3)
+    X = rng.normal(size=(N, 2))
+    Y = np.column_stack([np.sin(X[:, 0]), X[:, 1] ** 2]) + 0.1 * rng.normal(size=(N, 2))
+    w = rng.choice([1, 2], size=N)
+    model = InputOutputKernelRegressor(random_state=0)
+    found = model.fit(X, Y, 3.0 * w).decision_function(X, Y)
+    rows = np.repeat(np.arange(N), w)
+    expected = model.fit(X[rows], Y[rows]).decision_function(X, Y)
+    assert_allclose(found, expected, rtol=1e-6, atol=1e-8)
+
+
 def test_zero_weights_and_indices_of_outputs_are_refused():
     X, Y = data(InputOutputKernelRegressor())
     w = np.ones(N)

@@ -54,7 +54,8 @@ def set_memory_limit(limit: float | str | None) -> None:
 
     Data that do not fit are recomputed in every pass, or written to a scratch file that
     is deleted after the fit (see the page on large data). Vectors with one number per
-    sample, and the data themselves, are not counted.
+    sample, and the data themselves, are not counted. A small limit reduces the default
+    size of a sketch; a size that you pass is kept.
 
     Parameters
     ----------

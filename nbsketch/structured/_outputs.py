@@ -585,16 +585,20 @@ def draw_outputs(
     return resolved, draw(rows, resolved, recipe, rngs[1], "output_")
 
 
-def principal_targets(kernel: Kernel, Y: Any, rng: np.random.Generator) -> NDArray:
+def principal_targets(
+    kernel: Kernel, Y: Any, rng: np.random.Generator, weights: NDArray | None = None
+) -> NDArray:
     """Return the first principal components (n, d) of outputs, from a subset of them.
 
-    They are computed from the kernel values with at most 100 random outputs.
+    They are computed from the kernel values with at most 100 random outputs. Weights
+    count copies of an output.
     """
     n = Y.shape[0]
     rows = as_double(Y)
     sketch = SubsamplingSketch(min(n, _LANDMARKS)).draw(n, rng)
     values = SketchMap.of(kernel, rows, sketch)(rows).T
-    values = values - values.mean(axis=0)
-    variances, axes = eigh(values.T @ values / n)
+    w = np.ones(n) if weights is None else weights
+    values = (values - np.average(values, 0, w)) * np.sqrt(w[sketch.to_csr().indices])
+    variances, axes = eigh(values.T @ (w[:, None] * values) / n)
     top = variances > _LEAST_VARIANCE * max(variances[-1], np.finfo(float).tiny)
     return values @ axes[:, top][:, -_COMPONENTS:]

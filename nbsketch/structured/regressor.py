@@ -451,13 +451,14 @@ class InputOutputKernelRegressor(
         sketched.check_learnable(self.kernel, X)
         if X.shape[0] < sketched.LEAST_ROWS:
             return X, kernel
-        targets = _outputs.principal_targets(self.output_kernel_, rows.y, rng)
+        weights = rows.relative_weights
+        targets = _outputs.principal_targets(self.output_kernel_, rows.y, rng, weights)
         if targets.shape[1] == 0:  # identical outputs
             return X, kernel
         size = len(X)
         if self.size is not None:
             size = min(validation.check_integer("size", self.size), size)
-        target = sketched.TuningTarget(targets, rows.relative_weights)
+        target = sketched.TuningTarget(targets, weights)
         inputs = sketched.learn_inputs(X, target, self.kernel, size, rng)
         self.scaler_ = inputs.scaler
         self.length_scales_ = inputs.length_scales

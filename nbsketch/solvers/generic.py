@@ -201,11 +201,10 @@ def check_slopes(u: NDArray, problem: GenericProblem) -> None:
     """
     values = problem.values(u)
     a = problem.slopes(u)
+    # Only rows of the same class are compared.
+    labels = problem.y if problem.loss.is_classification else np.zeros(len(u))
     for shift in range(1, min(len(u), 9)):
-        if problem.loss.is_classification:  # compare rows of the same class
-            same = np.roll(problem.y, shift) == problem.y
-        else:
-            same = np.ones(len(u), dtype=bool)
+        same = np.roll(labels, shift) == labels
         v = np.roll(u, shift)
         loss = np.roll(values, shift)
         below = values + a * (v - u) - loss

@@ -100,10 +100,11 @@ def checked_rows(
         single = dtype if isinstance(dtype, np.dtype) else None
         return partitioned_rows(estimator, X, reset=reset, dtype=single, name=name)[0]
     dtype = dtype or [np.float64, np.float32]
-    options = {"dtype": dtype, "order": "C", "accept_sparse": "csr"}
     check_no_dates(name, X)
     with explaining({name: X}):
-        rows = validate_data(estimator, X, reset=reset, **options)
+        rows = validate_data(
+            estimator, X, reset=reset, dtype=dtype, order="C", accept_sparse="csr"
+        )
     check_magnitude(name, rows)
     rows = as_csr(rows) if sp.issparse(rows) else rows
     if reset:

@@ -520,8 +520,12 @@ class TrainingRows(NamedTuple):
             X = np.concatenate([self.X, below]).astype(self.X.dtype, copy=False)
         weights = None
         if self.weights is not None or others.weights is not None:
-            parts = [(np.ones(len(p.y)), p.weights) for p in (self, others)]
-            weights = np.concatenate([a if b is None else b for a, b in parts])
+            weights = np.concatenate(
+                [
+                    np.ones(len(part.y)) if part.weights is None else part.weights
+                    for part in (self, others)
+                ]
+            )
         return TrainingRows(X, np.concatenate([self.y, others.y]), weights)
 
     @property

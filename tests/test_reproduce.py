@@ -277,7 +277,7 @@ def assert_of_one_grid(bandwidths, factors):
 
 @pytest.mark.parametrize(
     ("data_set", "replicates"),
-    [("boston", table1.run.replicates[0]), ("otoliths, synthetic", 1)],
+    [("boston", table1.run.entry["replicates"][0]), ("otoliths, synthetic", 1)],
 )
 def test_shipped_choices_of_table1_are_those_of_its_grids(data_set, replicates):
     for i in range(replicates):

@@ -65,11 +65,6 @@ class Experiment:
         return ENTRIES.get(entry.get("like", ""), {}) | entry
 
     @property
-    def replicates(self) -> list[int]:
-        """Default number of replicates, for the full and the quick experiment."""
-        return self.entry["replicates"]
-
-    @property
     def options(self) -> set[str]:
         """Names of the parameters of a run."""
         figure = {"plot_only"} if self.panels else set()
@@ -96,7 +91,7 @@ class Experiment:
                     "first"
                 )
             return self.publish(_report.read_csv(file), file, is_measured=False)
-        count = replicates or self.replicates[quick]
+        count = replicates or self.entry["replicates"][quick]
         points = list(self.points(count, quick, **options))
         return self.publish(self._measured(points, file), file)
 

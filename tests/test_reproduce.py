@@ -615,7 +615,7 @@ def test_a_wide_legend_stays_within_the_figure():
     ax = figure.subplots()
     for k in range(6):
         ax.plot([0, 1], [k, k], label=f"a method with a long name, {k}")
-    _figures.add_legend(figure, [ax], 5)
+    _figures.add_legend(figure, [ax])
     (legend,) = figure.legends
     assert legend.get_window_extent().width <= figure.bbox.width
     assert len(legend.get_texts()) == 6

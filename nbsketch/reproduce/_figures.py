@@ -103,12 +103,12 @@ def save_panels(panels: Sequence[Panel], title: str, path: Path) -> None:
     for ax in grid[len(panels) :]:
         ax.remove()
     figure.suptitle(title)
-    add_legend(figure, grid[: len(panels)], _LEGEND_COLUMNS)
+    add_legend(figure, grid[: len(panels)])
     figure.savefig(path, dpi=DPI)
 
 
-def draw_panel(panel: Panel, ax: Any) -> Any:
-    """Draw a panel on axes, and return them."""
+def draw_panel(panel: Panel, ax: Any) -> None:
+    """Draw a panel on axes."""
     for curve in panel.curves:
         _draw_curve(curve, ax)
     ax.set(title=panel.title, xlabel=panel.x_label, ylabel=panel.y_label)
@@ -117,16 +117,15 @@ def draw_panel(panel: Panel, ax: Any) -> Any:
     if panel.names:
         ax.set_xticks(range(len(panel.names)), panel.names, rotation=30, ha="right")
     ax.grid(alpha=0.25, linewidth=0.6)
-    return ax
 
 
-def add_legend(figure: Any, grid: Iterable[Any], columns: int) -> None:
+def add_legend(figure: Any, grid: Iterable[Any]) -> None:
     """Put one legend below all axes, each label once, in columns that fit."""
     handles: dict[str, Any] = {}
     for ax in grid:
         for handle, label in zip(*ax.get_legend_handles_labels(), strict=True):
             handles.setdefault(label, handle)
-    for count in range(min(columns, len(handles)), 0, -1):
+    for count in range(min(_LEGEND_COLUMNS, len(handles)), 0, -1):
         legend = figure.legend(
             handles.values(), handles, loc="outside lower center",
             ncols=count, frameon=False,

@@ -1,0 +1,110 @@
+"""Error and time of losses beside those of least squares, as the samples grow.
+
+Not from a paper. All losses are to have the landmarks of least squares, nearly its
+error, and at most a few times its time.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nbsketch.estimators import (
+    JointQuantileRegressor,
+    SketchedKernelClassifier,
+    SketchedKernelRegressor,
+)
+from nbsketch.reproduce import ENTRIES
+from nbsketch.reproduce._report import Row, timed
+from nbsketch.reproduce.experiment import Experiment, Points
+
+ROWS = ENTRIES["losses"]["rows"]
+NOISE = 0.1  # in standard deviations of the function
+QUANTILES = 0.1, 0.5, 0.9
+CLASSES = "square, labels", "logistic", "hinge"
+_TEST_ROWS = 4000
+
+
+def arm(rng: np.random.Generator, n: int) -> tuple[NDArray, NDArray]:
+    """Return angles of eight joints, and the distance of the end from a point."""
+    X = rng.uniform(-0.5 * np.pi, 0.5 * np.pi, size=(n, 8))
+    angles = np.cumsum(X, axis=1)
+    end = np.cos(angles).sum(axis=1), np.sin(angles).sum(axis=1)
+    return X, np.hypot(end[0] - 4.0, end[1] - 2.0)
+
+
+def product(rng: np.random.Generator, n: int) -> tuple[NDArray, NDArray]:
+    """Return ten columns, and the product of a linear function of each."""
+    X = rng.uniform(-1.7, 1.7, size=(n, 10))
+    return X, np.prod(1 + X / 2, axis=1)
+
+
+def steps(rng: np.random.Generator, n: int) -> tuple[NDArray, NDArray]:
+    """Return five columns, and a function with steps in three of them."""
+    X = rng.uniform(-1, 1, size=(n, 5))
+    return X, (X[:, 0] > 0) + 2.0 * (X[:, 1] > 0.3) * (X[:, 2] < 0) + X[:, 3]
+
+
+FUNCTIONS: dict[str, Callable[..., tuple[NDArray, NDArray]]] = {
+    function.__name__: function for function in (arm, product, steps)
+}
+
+
+def points(replicates: int, quick: bool) -> Points:
+    """Yield function, number of training samples and seed; few samples if quick."""
+    for n in ROWS[quick]:
+        for function in FUNCTIONS:
+            for seed in range(replicates):
+                yield function, n, seed
+
+
+def measure(function: str, n: int, seed: int) -> Iterator[Row]:
+    """Yield error and time of each loss, and their ratios to those of least squares."""
+    rng = np.random.default_rng(seed)
+    X, f = FUNCTIONS[function](rng, n + _TEST_ROWS)
+    f = (f - np.median(f[:n])) / f[:n].std()
+    y = f[:n] + NOISE * rng.normal(size=n)
+    place = {"function": function, "rows": n}
+    bases: dict[Any, Row] = {}
+    for loss, model in models(seed).items():
+        are_classes = loss in CLASSES
+        _, seconds = timed(model.fit, X[:n], np.sign(y) if are_classes else y)
+        found = _central(model, X[n:])
+        error = np.sqrt(np.mean(np.square(found - f[n:])))
+        if are_classes:
+            error = np.mean((found > 0) != (f[n:] > 0))
+        row = {"error": float(error), "seconds": seconds}
+        base = bases.setdefault(are_classes, row)
+        yield (
+            place
+            | {"loss": loss, "landmarks": len(model.landmarks_)}
+            | row
+            | {
+                "error_ratio": row["error"] / max(base["error"], 1 / _TEST_ROWS),
+                "time_ratio": seconds / bases[False]["seconds"],
+                "gap": float(model.dual_gap_),
+            }
+        )
+
+
+def models(seed: int) -> dict[str, Any]:
+    """Return the models by loss: least squares is first, for values and for labels."""
+    names = "square", "huber", "pinball", "epsilon_insensitive"
+    found: dict[str, Any] = {loss: SketchedKernelRegressor(loss=loss) for loss in names}
+    found["three quantiles"] = JointQuantileRegressor(quantiles=QUANTILES)
+    found["square, labels"] = SketchedKernelRegressor()
+    for loss in CLASSES[1:]:
+        found[loss] = SketchedKernelClassifier(loss=loss)
+    return {loss: model.set_params(random_state=seed) for loss, model in found.items()}
+
+
+def _central(model: Any, X: NDArray) -> NDArray:
+    """Return predicted means or medians, or the scores of classes."""
+    if isinstance(model, SketchedKernelClassifier):
+        return model.decision_function(X)
+    values = model.predict(X)
+    return values if values.ndim == 1 else values[:, 1]
+
+
+run = Experiment("losses", points, measure)

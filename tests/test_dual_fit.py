@@ -25,8 +25,7 @@ N = 400
 def few(monkeypatch):
     """Let the dual alone solve more than 100 rows, and fit 120 rows of a sample."""
     monkeypatch.setattr(steps, "_LEAST_ROWS", 100)
-    for module in (methods, steps):
-        monkeypatch.setattr(module, "FEATURE_ROWS", 100)
+    monkeypatch.setattr(methods, "_FEATURE_ROWS", 100)
     monkeypatch.setattr(choice.DualSample, "most_rows", 120)
     monkeypatch.setattr(choice, "_VALIDATION", 80)
 

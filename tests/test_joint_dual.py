@@ -120,9 +120,10 @@ def test_the_estimator_without_a_sketch_has_the_solution_of_features(rng, monkey
     X = rng.uniform(-2, 2, size=(300, 2))
     y = np.sin(2 * X[:, 0]) + (0.3 + 0.2 * X[:, 1]) * rng.normal(size=300)
     known = {"sketch": "identity", "bandwidth": 1.0, "alpha": 1e-3, "random_state": 0}
-    features = JointQuantileRegressor((0.1, 0.5, 0.9), **known).fit(X, y)
-    for module in (methods, steps):
-        monkeypatch.setattr(module, "FEATURE_ROWS", 100)
+    with monkeypatch.context() as patch:
+        patch.setattr(steps, "_LEAST_LEVELS", 300)
+        features = JointQuantileRegressor((0.1, 0.5, 0.9), **known).fit(X, y)
+    monkeypatch.setattr(methods, "_FEATURE_ROWS", 100)
     found = JointQuantileRegressor((0.1, 0.5, 0.9), **known).fit(X, y)
     assert_allclose(found.objective_, features.objective_, rtol=2e-3)
     assert_allclose(found.predict(X), features.predict(X), atol=0.1)
@@ -179,3 +180,22 @@ def test_arguments_are_checked():
     with pytest.raises(ValueError, match="state"):
         state = solve_joint_dual(K, y, [0.3, 0.7], np.eye(2), 1.0).state
         solve_joint_dual(np.eye(2), y[:2], [0.3, 0.7], np.eye(2), 1.0, state=state)
+
+
+def test_all_rows_do_not_interpolate_the_levels():
+    """The median alone, without noise, would be best without a penalty."""
+    rng = np.random.default_rng(1)
+    X = rng.uniform(-1.5, 1.5, size=(1200, 5))
+    angles = np.cumsum(X, axis=1)
+    y = np.hypot(np.cos(angles).sum(axis=1), np.sin(angles).sum(axis=1))
+    model = JointQuantileRegressor((0.1, 0.5, 0.9), sketch="identity", random_state=0)
+    low, _, high = model.fit(X[:200], y[:200]).predict(X[200:]).T
+    assert np.mean((low <= y[200:]) & (y[200:] <= high)) > 0.2  # else 0
+
+
+@pytest.mark.filterwarnings("ignore:no penalty")
+@pytest.mark.parametrize("n", [1, 2, 3, 10, 11])
+def test_few_rows_have_levels(n, rng):
+    X, y = rng.normal(size=(n, 2)), rng.normal(size=n)
+    predicted = JointQuantileRegressor((0.1, 0.9), random_state=0).fit(X, y).predict(X)
+    assert np.isfinite(predicted).all()

@@ -364,8 +364,7 @@ def test_conjugate_gradients_on_a_large_sketch_listen(surface, monkeypatch):
 @pytest.mark.parametrize("loss", ["square", "huber"])
 def test_the_choice_of_all_rows_listens(low, surface, monkeypatch, loss):
     monkeypatch.setattr(steps, "_LEAST_ROWS", 100)
-    for module in (methods, steps):
-        monkeypatch.setattr(module, "FEATURE_ROWS", 100)
+    monkeypatch.setattr(methods, "_FEATURE_ROWS", 100)
     states = []
 
     def run(stop):

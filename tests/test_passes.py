@@ -343,7 +343,7 @@ def test_the_penalty_of_levels_is_that_of_the_level_at_the_center(gamma, ratio):
     factor = output.factor(3)
     y = np.arange(5.0)[:, None]
     levels = objectives.JointQuantileObjective(y, None, True, output.quantiles, factor)
-    central, found = levels.for_choice()
+    central, found = levels.central()
     assert central.loss == PinballLoss(0.6)
     assert found == pytest.approx(ratio)
 
@@ -352,7 +352,7 @@ def test_the_strongest_of_equal_penalties_is_chosen_for_levels(surface):
     X, y = surface
     model = joint().fit(X, y)
     data = steps.sketch_rows(model.prepare(X, y))
-    central, _ = model.prepare(X, y).objective.for_choice()
+    central, _ = model.prepare(X, y).objective.central()
     sample = choice.LevelsSample.draw(data, central)
     grid = sample.search(data.kernel, 1e-2)
     errors = np.array([c.error for c in sample.scored(grid)])

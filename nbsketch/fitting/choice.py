@@ -93,7 +93,7 @@ def choose_on_sample(
     """
     kernel = data.kernel
     n = data.rows.shape[0]
-    relative, ratio = objective.for_choice()
+    relative, ratio = kind.relative(objective)
     first = kind.first(data, relative)
     sample = kind.draw(data, relative)
     least = _LEAST_START * sample.variance(kernel) * relative.slope_ratio()
@@ -177,6 +177,11 @@ class SplitSample:
     solved: list[Choice] = field(default_factory=list)
     # The last kernel and its matrix.
     matrices: list[tuple[Any, Any]] = field(default_factory=list)
+
+    @classmethod
+    def relative(cls, objective: Any) -> tuple[Any, float]:
+        """Return the objective to choose a penalty, and the ratio of penalties."""
+        return objective.relative(), objective.loss_scale
 
     @classmethod
     def first(cls, data: SketchedData, objective: Any) -> FeatureSolution:
@@ -511,7 +516,16 @@ class DualSample(SplitSample):
 
 
 class LevelsSample(DualSample):
-    """Sample for several quantile levels, with fits of one of them."""
+    """Sample for several quantile levels on landmarks, with fits of one of them.
+
+    On all rows, which can interpolate, the best penalty of the median without noise
+    leaves no interval.
+    """
+
+    @classmethod
+    def relative(cls, objective: Any) -> tuple[Any, float]:
+        """Return the objective of the central level, and the ratio of the penalties."""
+        return objective.central()
 
     def chosen(self, grid: list[Choice]) -> Choice:
         """Return the strongest penalty whose error is hardly larger than the least.

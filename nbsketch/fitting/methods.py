@@ -70,7 +70,7 @@ _PASSES_TOL = {"square": 1e-3, "smooth": 1e-3, "kinked": 5e-2, "joint": 5e-2}
 _DUAL_TOL = {"smooth": 1e-4, "kinked": 1e-2, "joint": 1e-4}
 # Dual: up to this many rows, using the features of all rows is affordable if the dual
 # does not converge.
-FEATURE_ROWS = 2000
+_FEATURE_ROWS = 2000
 # If passes do not certify a sketch, use the closed form up to this n s^2.
 _CLOSED_FORM_WORK = 1e11
 # Up to this many rows kernel values are float64, which is cheap and more accurate.
@@ -105,7 +105,9 @@ class Method(ABC):
         if self.sample is None:
             return self._with_alpha()
         with one_thread(), share_of_time(self.choice_share):
-            kind = LevelsSample if self.objective.loss_kind == "joint" else self.sample
+            on_landmarks = not self.data.sketch.is_identity
+            joint = on_landmarks and self.objective.loss_kind == "joint"
+            kind = LevelsSample if joint else self.sample
             data, alpha, order = choose_on_sample(self.data, self.objective, kind)
         return replace(self, data=data, known_alpha=alpha, order=order)
 
@@ -522,7 +524,7 @@ class Dual(Newton):
     @property
     def _has_features(self) -> bool:
         """Whether the features of all rows are affordable."""
-        return self.data.sketch.shape[1] <= FEATURE_ROWS
+        return self.data.sketch.shape[1] <= _FEATURE_ROWS
 
     def _is_limited(self, n_iter: int) -> bool:
         """Return whether a solution has reached the limit of steps or of time."""
@@ -539,4 +541,4 @@ def least_tol(kind: str | None, all_rows: bool, n: int) -> float:
         return 0.0
     if kind == "square" or not all_rows:
         return _PASSES_TOL.get(kind, 0.0)
-    return _DUAL_TOL[kind] if n > FEATURE_ROWS else 0.0
+    return _DUAL_TOL[kind] if n > _FEATURE_ROWS else 0.0

@@ -158,10 +158,6 @@ class Objective(ABC):
         """Return whether Newton steps on the features of a sketch are affordable."""
         return self.n_levels == 1 or size * self.n_levels <= JOINT_ROWS
 
-    def for_choice(self) -> tuple[Objective, float]:
-        """Return an objective to choose the penalty, and the ratio of the penalties."""
-        return self.relative(), self.loss_scale
-
     def tuning_target(self, alpha: float | None) -> TuningTarget:
         """Return the problem for which length scales are learned."""
         square = None if alpha is None else alpha / self.slope_ratio()

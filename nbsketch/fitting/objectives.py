@@ -238,7 +238,7 @@ class JointQuantileObjective(Objective):
         """Kind "joint", if only the output matrix couples the levels."""
         return None if self.non_crossing else "joint"
 
-    def for_choice(self) -> tuple[Objective, float]:
+    def central(self) -> tuple[Objective, float]:
         """Return the objective of the level nearest to the median, and the ratio.
 
         A function that all levels share then has the same penalty in both problems.

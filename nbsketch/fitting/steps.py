@@ -32,7 +32,6 @@ from nbsketch.fitting.growth import (
     has_seconds,
 )
 from nbsketch.fitting.methods import (
-    FEATURE_ROWS,
     AllRows,
     Cholesky,
     ClosedForm,
@@ -64,6 +63,9 @@ _MOST_OF_IT = 0.8
 _FEW_ROWS = 500
 # Dual: up to this many rows, using the features of all rows is as fast.
 _LEAST_ROWS = 500
+# For quantile levels: their penalty is chosen on few of the features, and all rows
+# nearly interpolate with it.
+_LEAST_LEVELS = 10
 
 
 def sketched_method(problem: Problem) -> Method:
@@ -156,9 +158,9 @@ def _kind(problem: Problem, data: SketchedData) -> type[Method]:
         if kind and passes and _is_large_sketch(problem, data):
             return Passes
         in_memory = not isinstance(data.rows, PartitionedRows)
-        # Joint quantile levels use features up to a larger n.
-        many = n > (FEATURE_ROWS if kind == "joint" else _LEAST_ROWS)
-        if not (kind and in_memory and many):
+        levels = kind == "joint" and problem.objective.folds is None
+        few = n <= (_LEAST_LEVELS if levels else _LEAST_ROWS)
+        if not (kind and in_memory) or few:
             return Newton
         if all_rows:
             return Dual

@@ -4,7 +4,7 @@ Not from a paper. All losses are to have the landmarks of least squares, nearly 
 error, and at most a few times its time.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -22,33 +22,23 @@ from nbsketch.reproduce.experiment import Experiment, Points
 ROWS = ENTRIES["losses"]["rows"]
 NOISE = 0.1  # in standard deviations of the function
 QUANTILES = 0.1, 0.5, 0.9
+FUNCTIONS = "arm", "product", "steps"
 CLASSES = "square, labels", "logistic", "hinge"
 _TEST_ROWS = 4000
 
 
-def arm(rng: np.random.Generator, n: int) -> tuple[NDArray, NDArray]:
-    """Return angles of eight joints, and the distance of the end from a point."""
-    X = rng.uniform(-0.5 * np.pi, 0.5 * np.pi, size=(n, 8))
-    angles = np.cumsum(X, axis=1)
-    end = np.cos(angles).sum(axis=1), np.sin(angles).sum(axis=1)
-    return X, np.hypot(end[0] - 4.0, end[1] - 2.0)
-
-
-def product(rng: np.random.Generator, n: int) -> tuple[NDArray, NDArray]:
-    """Return ten columns, and the product of a linear function of each."""
-    X = rng.uniform(-1.7, 1.7, size=(n, 10))
-    return X, np.prod(1 + X / 2, axis=1)
-
-
-def steps(rng: np.random.Generator, n: int) -> tuple[NDArray, NDArray]:
-    """Return five columns, and a function with steps in three of them."""
+def drawn(function: str, rng: np.random.Generator, n: int) -> tuple[NDArray, NDArray]:
+    """Return n rows, and the values of a function."""
+    if function == "arm":
+        X = rng.uniform(-0.5 * np.pi, 0.5 * np.pi, size=(n, 8))
+        angles = np.cumsum(X, axis=1)
+        end = np.exp(1j * angles).sum(axis=1)
+        return X, np.abs(end - (4.0 + 2.0j))
+    if function == "product":
+        X = rng.uniform(-1.7, 1.7, size=(n, 10))
+        return X, np.prod(1 + X / 2, axis=1)
     X = rng.uniform(-1, 1, size=(n, 5))
     return X, (X[:, 0] > 0) + 2.0 * (X[:, 1] > 0.3) * (X[:, 2] < 0) + X[:, 3]
-
-
-FUNCTIONS: dict[str, Callable[..., tuple[NDArray, NDArray]]] = {
-    function.__name__: function for function in (arm, product, steps)
-}
 
 
 def points(replicates: int, quick: bool) -> Points:
@@ -62,7 +52,7 @@ def points(replicates: int, quick: bool) -> Points:
 def measure(function: str, n: int, seed: int) -> Iterator[Row]:
     """Yield error and time of each loss, and their ratios to those of least squares."""
     rng = np.random.default_rng(seed)
-    X, f = FUNCTIONS[function](rng, n + _TEST_ROWS)
+    X, f = drawn(function, rng, n + _TEST_ROWS)
     f = (f - np.median(f[:n])) / f[:n].std()
     y = f[:n] + NOISE * rng.normal(size=n)
     place = {"function": function, "rows": n}

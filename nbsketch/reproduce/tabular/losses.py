@@ -49,13 +49,13 @@ def points(replicates: int, quick: bool) -> Points:
                 yield function, n, seed
 
 
-def measure(function: str, n: int, seed: int) -> Iterator[Row]:
+def measure(function: str, n: int, seed: int, measured: Any = ()) -> Iterator[Row]:
     """Yield error and time of each loss, and their ratios to those of least squares."""
     rng = np.random.default_rng(seed)
     X, f = drawn(function, rng, n + _TEST_ROWS)
     f = (f - np.median(f[:n])) / f[:n].std()
     y = f[:n] + NOISE * rng.normal(size=n)
-    place = {"function": function, "rows": n}
+    place = {"function": function, "rows": n, "seed": seed}
     bases: dict[Any, Row] = {}
     for loss, model in models(seed).items():
         are_classes = loss in CLASSES
@@ -97,4 +97,4 @@ def _central(model: Any, X: NDArray) -> NDArray:
     return values if values.ndim == 1 else values[:, 1]
 
 
-run = Experiment("losses", points, measure)
+run = Experiment("losses", points, measure, key=("function", "rows", "seed", "loss"))

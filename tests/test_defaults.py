@@ -7,6 +7,7 @@ import pytest
 import scipy.sparse as sp
 from numpy.testing import assert_allclose
 
+import nbsketch
 from nbsketch import (
     DependentRowsWarning,
     GaussianKernel,
@@ -165,6 +166,15 @@ def test_sizes_of_other_losses_follow_the_work():
     assert sizes.joint_size(200_000, 3) == 300
     assert sizes.joint_size(16_000, 3) == 1000
     assert sizes.joint_size(2000, 3) == 500
+
+
+@pytest.mark.parametrize(("limit", "size"), [("8MB", 133), ("1GB", 750)])
+def test_a_memory_limit_reduces_the_size_for_several_levels(limit, size):
+    nbsketch.set_memory_limit(limit)
+    try:
+        assert sizes.joint_size(3000, 3) == size  # at least 375 / 3
+    finally:
+        nbsketch.set_memory_limit(None)
 
 
 def test_the_penalty_of_many_rows_is_that_of_a_smaller_problem(monkeypatch):

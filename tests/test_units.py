@@ -462,3 +462,11 @@ def test_rare_flags_do_not_spoil_their_rows_in_samples(n, seed, robust):
     tuned = tune(np.c_[x, flag], y[:, None], robust=robust, rng=0)
     assert tuned.relevance[0] > 0.2
     assert tuned.relevance[1] < 1e-3  # .24 to 1 where one or two of them do not count
+
+
+def test_rare_flags_with_an_effect_are_kept_in_robust_losses():
+    rng = np.random.default_rng(0)
+    x, flag = rng.uniform(-2, 2, 1500), np.arange(1500) < 10
+    y = np.sin(2 * x) + flag + 0.01 * rng.normal(size=1500)
+    tuned = tune(np.c_[x, flag], y[:, None], robust=True, rng=0)
+    assert tuned.relevance[1] > 0.05  # 0 where all of them are trimmed

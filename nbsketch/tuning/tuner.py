@@ -464,18 +464,28 @@ def _tails(
 ) -> NDArray:
     """Return the mask of trimmed rows that are tails of the signal.
 
-    A short search on all rows predicts them, and they have neighbors among the others:
-    rows far outside are predictable, but their length scales are not those inside.
+    A short search on all rows predicts them, and they have neighbors among the others,
+    but for rare flags: rows far outside are predictable, but their length scales are
+    not those inside.
     """
     rng = np.random.default_rng(0)  # the draws of the search remain the same
     tails = trimmed.copy()
     if tails.any():
-        tails[trimmed] = have_neighbors(candidates, trimmed, rng)
+        others = _without_rare_flags(candidates)
+        tails[trimmed] = have_neighbors(others, trimmed, rng)
     if not tails.any():
         return tails
     point = Descents(candidates, family, rng, budget).learn_briefly(point)
     plain, _ = _residuals(candidates, candidates, point, family, rng)
     return tails & is_learned(tails, residuals, plain)
+
+
+def _without_rare_flags(rows: Rows) -> Rows:
+    """Return the same rows, in which rare columns of two values count as constant."""
+    X = rows.transform(rows.draw(np.random.default_rng(0), _FIT[0]))
+    flags = _rare(X) & ((X.min(axis=0) == X) | (X.max(axis=0) == X)).all(axis=0)
+    width = np.where(flags, np.inf, rows.scaler.width)
+    return replace(rows, scaler=replace(rows.scaler, width=width))
 
 
 def have_neighbors(rows: Rows, trimmed: NDArray, rng: np.random.Generator) -> NDArray:

@@ -23,6 +23,7 @@ from nbsketch.reproduce import _figures, _report, experiment
 from nbsketch.reproduce.tabular import (
     comparison,
     large,
+    losses,
     methods,
     problems,
     sketch_cost,
@@ -539,6 +540,18 @@ def test_real_tables():
 def cost(sketch, error, fit, predict, loss="square"):
     found = {"landmarks": 10, "error": error, "fit": fit, "predict": predict}
     return {"set": "toy", "loss": loss, "sketch": sketch} | found
+
+
+def test_losses_are_measured_beside_least_squares(monkeypatch):
+    monkeypatch.setattr(losses, "_TEST_ROWS", 200)
+    rows = list(losses.measure("steps", 80, 0))
+    assert [row["loss"] for row in rows] == list(losses.models(0))
+    square, *_, labels, logistic, hinge = rows
+    assert square["error_ratio"] == square["time_ratio"] == labels["error_ratio"] == 1
+    assert 0 < square["error"] < 1 and hinge["task"] == logistic["task"] == "labels"
+    assert logistic["error_ratio"] * labels["error"] == pytest.approx(logistic["error"])
+    assert list(losses.measure("steps", 80, 0, rows)) == []
+    assert len(list(losses.measure("steps", 80, 0, rows[:-1]))) == len(rows)
 
 
 @pytest.mark.parametrize("task", [REGRESSION, CLASSIFICATION])

@@ -71,16 +71,16 @@ def measure(function: str, n: int, seed: int, measured: Any = ()) -> Iterator[Ro
             error = np.mean((found > 0) != (f[n:] > 0))
         row = {"error": float(error), "seconds": seconds}
         base = bases.setdefault(are_classes, row)
-        yield (
-            place
-            | {"loss": loss, "landmarks": len(model.landmarks_)}
-            | row
-            | {
-                "error_ratio": row["error"] / max(base["error"], 1 / _TEST_ROWS),
-                "time_ratio": seconds / bases[False]["seconds"],
-                "gap": float(model.dual_gap_),
-            }
-        )
+        yield {
+            **place,
+            "loss": loss,
+            "task": "labels" if are_classes else "values",
+            "landmarks": len(model.landmarks_),
+            **row,
+            "error_ratio": row["error"] / max(base["error"], 1 / _TEST_ROWS),
+            "time_ratio": seconds / bases[False]["seconds"],
+            "gap": float(model.dual_gap_),
+        }
 
 
 def models(seed: int) -> dict[str, Any]:

@@ -570,6 +570,21 @@ def test_large_tables_are_read_and_fitted(task, monkeypatch):
         assert min(row["fit"], row["predict"]) > 0 and row["rows"] == 400
 
 
+def test_the_real_large_table_has_no_repeated_rows(monkeypatch):
+    X = pd.DataFrame({"a": np.arange(20) // 2, "b": list("uv") * 10})
+    repeated = pd.concat([X, X], ignore_index=True)
+    labels = (repeated["a"] > 6).to_numpy(int)
+    table = problems.Examples(repeated, labels)
+    monkeypatch.setattr(problems.Benchmark, "table", lambda self, home: table)
+    train, test = large.parts(large.SET, 15, 0, None)
+    together = pd.concat([train, test]).sort_values(["a", "b"], ignore_index=True)
+    assert together[["a", "b"]].equals(X.sort_values(["a", "b"], ignore_index=True))
+    assert (train["y"] == (train["a"] > 6)).all() and not train[
+        "a"
+    ].is_monotonic_increasing
+    assert len(train) == 15 and list(test.index) == list(range(5))
+
+
 def test_large_tables_have_noise_and_the_stated_steps():
     columns = large.drawn("steps", 20_000, 0)
     noise = columns["z"] - columns["y"]

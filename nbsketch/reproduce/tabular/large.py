@@ -1,10 +1,11 @@
 """Large tables with categories, from Parquet files: error, time and memory of fits.
 
 Not from a paper. Each fit runs in its own process, whose peak memory is measured. The
-columns are nine numbers and categories of 3, 8 and 200 levels.
+columns are nine numbers and categories of 3, 8 and 200 levels; or those of a real set
+without repeated rows.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from multiprocessing import get_context
@@ -17,9 +18,10 @@ from numpy.typing import NDArray
 from sklearn.metrics import log_loss, root_mean_squared_error
 
 from nbsketch.reproduce import ENTRIES
-from nbsketch.reproduce._report import Row, peak_memory, timed
+from nbsketch.reproduce._data import MaybePath
+from nbsketch.reproduce._report import Row, T, peak_memory, timed
 from nbsketch.reproduce.experiment import Experiment, Points
-from nbsketch.reproduce.tabular.problems import CLASSIFICATION, REGRESSION
+from nbsketch.reproduce.tabular.problems import CLASSIFICATION, REGRESSION, Benchmark
 from nbsketch.tabular.classifier import TabularKernelClassifier
 from nbsketch.tabular.regressor import TabularKernelRegressor
 
@@ -30,12 +32,20 @@ _TREES = 500
 _ERRORS = {REGRESSION: root_mean_squared_error, CLASSIFICATION: log_loss}
 ROWS = ENTRIES["large-tables"]["rows"]
 FUNCTIONS = "smooth", "steps"
+SET = "adult"
+_SET_ROWS = 39_000  # of 48,790
 OURS = "tables"
 LIGHTGBM = "LightGBM, 500 trees"
 
 
-def points(replicates: int, quick: bool) -> Points:
-    """Yield function, task, number of training rows and seed; of few rows if quick."""
+def points(replicates: int, quick: bool, data_home: MaybePath = None) -> Points:
+    """Yield function, task, number of training rows and seed; of few rows if quick.
+
+    Unless quick, a real set, in its folder, is the first function.
+    """
+    if not quick:
+        for seed in range(replicates):
+            yield SET, CLASSIFICATION, _SET_ROWS, seed, data_home
     for n in ROWS[quick]:
         for function in FUNCTIONS:
             for task in (REGRESSION, CLASSIFICATION):
@@ -62,21 +72,51 @@ def drawn(function: str, n: int, seed: int) -> dict[str, Any]:
     return numbers | texts | {"y": y, "z": y + _NOISE * rng.normal(size=n)}
 
 
-def measure(function: str, task: str, n: int, seed: int) -> Iterator[Row]:
+def parts(function: str, n: int, seed: int, data_home: MaybePath) -> Iterator[Any]:
+    """Yield the columns of training and test rows.
+
+    The labels of the set, 0 and 1, are y and z; most are 0, their median.
+    """
+    if function == SET:
+        X, y = Benchmark(SET, CLASSIFICATION).table(data_home)
+        frame = X.assign(y=y, z=y).drop_duplicates()
+        frame = frame.sample(frac=1, random_state=seed, ignore_index=True)
+        yield frame[:n]
+        yield frame[n:].reset_index(drop=True)
+        return
+    yield drawn(function, n, 2 * seed)
+    yield drawn(function, _TEST_ROWS, 2 * seed + 1)
+
+
+def measure(
+    function: str, task: str, n: int, seed: int, data_home: MaybePath = None
+) -> Iterator[Row]:
     """Yield error, time and memory of each method."""
+    place = {"function": function, "task": task, "rows": n}
+    with TemporaryDirectory() as folder:
+        _alone(write, folder, function, n, seed, data_home)
+        for method in (OURS, LIGHTGBM):
+            result = _alone(evaluate, folder, task, method, seed)
+            yield place | {"method": method} | result
+
+
+def _alone(function: Callable[..., T], *arguments: Any) -> T:
+    """Call a function in a new process: the peak memory of one never decreases.
+
+    A child begins with that of its parent.
+    """
+    with ProcessPoolExecutor(1, get_context("spawn")) as pool:
+        return pool.submit(function, *arguments).result()
+
+
+def write(folder: str, function: str, n: int, seed: int, data_home: MaybePath) -> None:
+    """Write the training and test rows into a folder."""
     import pyarrow
     from pyarrow import parquet
 
-    place = {"function": function, "task": task, "rows": n}
-    with TemporaryDirectory() as folder:
-        for name, size in ("train", n), ("test", _TEST_ROWS):
-            columns = drawn(function, size, 2 * seed + (name == "test"))
-            parquet.write_table(pyarrow.table(columns), Path(folder, name))
-        for method in (OURS, LIGHTGBM):
-            # The memory of a process never decreases: each fit has a new process.
-            with ProcessPoolExecutor(1, get_context("spawn")) as pool:
-                result = pool.submit(evaluate, folder, task, method, seed).result()
-            yield place | {"method": method} | result
+    columns_of = parts(function, n, seed, data_home)
+    for name, columns in zip(("train", "test"), columns_of, strict=True):
+        parquet.write_table(pyarrow.table(columns), Path(folder, name))
 
 
 def evaluate(folder: str, task: str, method: str, seed: int) -> Row:
@@ -96,7 +136,7 @@ def evaluate(folder: str, task: str, method: str, seed: int) -> Row:
         "error": float(_ERRORS[task](y_test, predicted)),
         "fit": fit_seconds,
         # microseconds of a row
-        "predict": 1e6 * seconds / _TEST_ROWS,
+        "predict": 1e6 * seconds / len(y_test),
         "gibibytes": peak_memory(),
     }
 
@@ -107,7 +147,9 @@ def _targets(values: NDArray, cut: float | None) -> NDArray:
 
 def _frame(table: Any) -> Any:
     """Return a pandas frame with text columns as categories."""
-    return table.to_pandas().astype(dict.fromkeys(_LEVELS, "category"))
+    frame = table.to_pandas()
+    texts = frame.select_dtypes(exclude="number").columns
+    return frame.astype(dict.fromkeys(texts, "category"))
 
 
 def _ours(task: str, X: Any, y: NDArray, seed: int) -> Any:

@@ -42,12 +42,16 @@ def warn_of_lost_columns(model: Any, rows: Any) -> None:
     is_raw = model.scaler_ is None and model.length_scales_ is None
     if not (is_table and is_raw) or isinstance(model.kernel_, _UNITLESS):
         return
-    lost = lost_columns(model.kernel_, rows)
+    what = "the kernel hardly depends on {} of `X`: next to columns of a larger scale"
+    _warn_of(model, lost_columns(model.kernel_, rows), what)
+
+
+def _warn_of(model: Any, lost: NDArray, what: str) -> None:
+    """Warn of lost columns, if any; `what` says of what and next to what."""
     if lost.size:
         columns = listed("column", lost, getattr(model, "feature_names_in_", None))
         warn(
-            f"the kernel hardly depends on {columns} of `X`: next to columns "
-            "of a larger scale they are near rounding and dropped. "
+            f"{what.format(columns)} they are near rounding and dropped. "
             'Standardize the columns, with preprocessing="standard" or StandardScaler'
         )
 
@@ -90,14 +94,11 @@ def warn_of_lost_squares(model: Any, rows: Any, Y: NDArray) -> None:
     index = np.unique(_evenly_spaced(rows))
     X = rows[index].astype(np.float64)
     residuals = Y[index] - model._values_of_inputs(X).reshape(len(X), -1)
-    lost = lost_squares(kernel, X, residuals, Y[index])
-    if lost.size:
-        columns = listed("column", lost, getattr(model, "feature_names_in_", None))
-        warn(
-            f"the kernel has lost squares of {columns} of `X`, on which the residuals "
-            "depend: next to larger values they are near rounding and dropped. "
-            'Standardize the columns, with preprocessing="standard" or StandardScaler'
-        )
+    what = (
+        "the kernel has lost squares of {} of `X`, on which the residuals depend: "
+        "next to larger values"
+    )
+    _warn_of(model, lost_squares(kernel, X, residuals, Y[index]), what)
 
 
 def lost_squares(kernel: Kernel, X: NDArray, residuals: NDArray, Y: NDArray) -> NDArray:

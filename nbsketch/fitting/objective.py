@@ -317,6 +317,8 @@ class Objective(ABC):
     @cached_property
     def _usual_share(self) -> float:
         """The share of the loss of a constant that remains without gross errors."""
+        if not self.is_robust:
+            return 1.0
         usual = replace(self, targets=without_tails(self, 0.0)).constant_loss()
         return min(1.0, usual / (self.constant_loss() or np.inf)) or 1.0
 

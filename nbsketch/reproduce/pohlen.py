@@ -189,8 +189,8 @@ def panels(rows: Rows) -> list[Panel]:
         for (name,), group in groups(table, "set").items()
     ]
     sparse = list(_sparsity(table))
-    x, y = "Nonzeros of each column", "Test MSE / densest"
-    return [*result, Panel("Sparse JL sketches", x, y, sparse, "x")]
+    labels = ("Sparse JL sketches", "Nonzeros of each column", "Test MSE / densest")
+    return [*result, Panel(*labels, sparse, "x")]
 
 
 def _curves(table: Rows) -> Iterator[Curve]:

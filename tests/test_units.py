@@ -434,6 +434,8 @@ def test_outputs_that_are_small_next_to_others_are_told(Model):
         warnings.simplefilter("error", UserWarning)
         model.fit(X, np.column_stack([Y, 10 * Y, np.full(len(Y), 0.1 + 0.2)]))
         Model(bandwidth=1.0, random_state=0).fit(X, np.column_stack([Y, 1e9 * Y]))
+        wrong = np.where(np.arange(len(Y)) < 3, 1e9, Y)  # its deviation is not its unit
+        model.fit(X, np.column_stack([Y, wrong]))
 
 
 def test_rare_flags_do_not_spoil_their_rows_in_robust_losses_of_tables():

@@ -30,7 +30,7 @@ from nbsketch.losses import (
     as_loss,
 )
 from nbsketch.outputs import IdentityOutput, as_output
-from nbsketch.rows.outliers import NORMAL, medians
+from nbsketch.rows.outliers import NORMAL, clipped, medians
 from nbsketch.solvers._linear.conjugate_gradients import RotatedOutputs
 from nbsketch.solvers._newton.start import class_starts
 from nbsketch.solvers.conjugate import relative_gap
@@ -469,7 +469,7 @@ def regression_objective(
 
 def _warn_of_small_outputs(Y: NDArray, loss: Loss) -> None:
     """Warn of outputs without influence on the norms of residuals."""
-    spread = Y.std(axis=0)
+    spread = clipped(Y, 0.0).std(axis=0)  # without gross errors
     small = np.flatnonzero(varying_features(Y) & (spread < _LEAST_SHARE * spread.max()))
     if len(small):
         columns = listed("column", small)

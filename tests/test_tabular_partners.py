@@ -337,11 +337,14 @@ def test_trees_as_arrays_predict_as_their_estimators(classes, rng):
     y = np.digitize(X[:, 0] + X[:, 1] ** 2, [1, 2])
     y = X[:, 0] ** 2 if classes == 0 else np.minimum(y, classes - 1)
     counts = np.bincount(y) if classes else np.bincount([])
-    model = boosting(2000, counts, 0)[0].set_params(max_iter=20)
+    leaves = {"max_leaf_nodes": 64, "min_samples_leaf": 1}  # every bit of a mask
+    model = boosting(2000, counts, 0)[0].set_params(max_iter=20, **leaves)
     folds = [np.arange(50), np.flatnonzero(y == y.max())]  # without a class
     folds = folds[: 1 if classes == 2 else 2]
     partner, _ = fit_partner(model, Training(X, y[:, None]), folds, classes)
     trees = BoostedTrees.of(partner.fits, classes)
+    is_leaf = trees.feature < 0
+    assert classes or np.add.reduceat(is_leaf, trees.roots, dtype=int).max() == 64
     new = rng.normal(size=(1500, 4))
     assert_allclose(trees.predict(new), partner.predict(new), atol=1e-12)
 
@@ -353,10 +356,11 @@ def test_wrong_trees_are_refused(rng, tmp_path):
     again = nbsketch.load(tmp_path / "model.npz")
     assert_array_equal(again.predict_proba(X), model.predict_proba(X))
     content, arrays = fuzz.read(model)
-    for name in ("feature", "child", "roots", "column"):
+    faults = [(name, 10**6) for name in ("feature", "child", "roots", "column")]
+    for name, value in (*faults, ("feature", -1)):  # -1: a leaf with children
         key = f"fitted.partners_.0.{name}"
         wrong = np.array(arrays[key])
-        wrong.reshape(-1)[0] = 10**6
+        wrong.reshape(-1)[0] = value
         fuzz.write(tmp_path / "wrong.npz", content, arrays | {key: wrong})
-        with pytest.raises(ValueError, match=name):
+        with pytest.raises(ValueError, match="binary" if value < 0 else name):
             nbsketch.load(tmp_path / "wrong.npz")

@@ -2,10 +2,15 @@
 
 from typing import Any
 
+import numpy as np
+from numba.cpython.unsafe.numbers import trailing_zeros
+
 from nbsketch._jit.compiler import REORDER, compiled
 
 # Number of rows processed by one call.
 TILE = 1024
+# Number of rows for which the nodes of a tree are evaluated together.
+BLOCK = 256
 
 
 @compiled()
@@ -31,26 +36,43 @@ def tree_sums(
     rows: Any,
     feature: Any,
     threshold: Any,
-    child: Any,
+    others: Any,
     value: Any,
-    roots: Any,
-    column: Any,
+    starts: Any,
+    target: Any,
     out: Any,
     first: int,
     last: int,
 ) -> None:
-    """Add the value of the leaf of each row in each tree to the tree's column of `out`.
+    """Add the value of the leaf of each row in tree k to target[k] in `out`.
 
-    Trees are as for `route`, where `child` (2, nodes) has both children.
+    `rows` (blocks, q, width) and `out` (blocks, targets, width) have the rows of a
+    block side by side. Values starts[k] to starts[k + 1] - 1 are those of the leaves of
+    tree k from left to right; its inner nodes, one less, start at starts[k] - k.
+
+    A descent would be a chain of loads. Instead all nodes are compared with a block of
+    rows: unless ``row[feature[j]] <= threshold[j]``, node j removes the leaves of its
+    left branch, which are not in the bits `others[j]`. The first leaf that remains is
+    that of the row (Lucchese et al., QuickScorer, SIGIR 2015).
     """
-    for tile in range(first, last):
-        for k in range(roots.size):
-            for i in range(tile * TILE, min((tile + 1) * TILE, rows.shape[0])):
-                node = roots[k]
-                while feature[node] >= 0:
-                    right = not (rows[i, feature[node]] <= threshold[node])
-                    node = child[int(right), node]
-                out[i, column[k]] += value[node]
+    width = rows.shape[2]
+    leaves = np.empty(width, np.int64)
+    for block in range(first, last):
+        for k in range(target.size):
+            for i in range(width):
+                leaves[i] = -1
+            for j in range(starts[k] - k, starts[k + 1] - k - 1):
+                # Loads outside of the loop over rows, which is then vectorized.
+                q = feature[j]
+                t = threshold[j]
+                bits = others[j]
+                for i in range(width):
+                    fewer = leaves[i] & bits
+                    leaves[i] = leaves[i] if rows[block, q, i] <= t else fewer
+            place = starts[k]
+            r = target[k]
+            for i in range(width):
+                out[block, r, i] += value[place + trailing_zeros(leaves[i])]
 
 
 @compiled(fastmath=REORDER)

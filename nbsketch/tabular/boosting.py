@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
@@ -12,7 +13,7 @@ from sklearn.ensemble import (
     HistGradientBoostingRegressor,
 )
 
-from nbsketch._jit.partition import TILE, tree_sums
+from nbsketch._jit.partition import BLOCK, tree_sums
 from nbsketch._jit.threads import run_slices
 from nbsketch._report.fields import array, stored
 from nbsketch._report.validation import check_indices
@@ -42,7 +43,9 @@ _LEAST_CLASS = 10
 # Log odds of a class missing in a fit.
 _ABSENT = -700.0
 # Approximate seconds for one row in one tree.
-_SECONDS = 2e-8
+_SECONDS = 2e-9
+# Maximum number of leaves of a tree: the bits of an integer.
+_MOST_LEAVES = 64
 
 
 def boosting(n: int, counts: NDArray, seed: int) -> list[Any]:
@@ -84,7 +87,7 @@ class BoostedTrees:
     feature, threshold, value : ndarray of shape (nodes,)
         Columns and thresholds of splits; -1 and values at leaves; concatenated trees.
     child : ndarray of int of shape (2, nodes)
-        Children of each node.
+        Children of each node; the left one is the next node.
     roots, column : ndarray of int of shape (trees,)
         First node of each tree, and the position of its fit and output in the
         baselines.
@@ -107,12 +110,36 @@ class BoostedTrees:
 
     def __post_init__(self) -> None:
         """Check that paths lead to leaves and that positions exist."""
-        index = np.arange(len(self.feature))
-        goes_down = (self.child > index) & (self.child < len(index))
-        if len(self.child) != 2 or not (goes_down | (self.feature < 0)).all():
-            raise ValueError("`child` must be of binary trees, got other nodes")
+        is_leaf = self.feature < 0
+        index = np.arange(len(is_leaf))
         check_indices("roots", self.roots, len(index))
         check_indices("column", self.column, self.baseline.size)
+        sizes = np.diff(self.roots, append=len(index))
+        if self.roots[0] != 0 or (sizes <= 0).any():
+            raise ValueError("`roots` must ascend from 0, got others")
+        leaves = np.add.reduceat(is_leaf, self.roots, dtype=np.intp)
+        if (sizes != 2 * leaves - 1).any() or leaves.max() > _MOST_LEAVES:
+            raise ValueError(
+                f"`roots` must be of binary trees with up to {_MOST_LEAVES} leaves"
+            )
+        ends = np.repeat(self.roots + sizes, sizes)
+        left = self.child[0]
+        right = self.child[-1]
+        goes_down = (left == index + 1) & (right > left) & (right < ends)
+        if len(self.child) != 2 or not (goes_down | is_leaf).all():
+            raise ValueError("`child` must be of binary trees, got other nodes")
+
+    @cached_property
+    def _layout(self) -> tuple[NDArray, ...]:
+        """The splits, leaves and columns of the trees as `tree_sums` needs them."""
+        is_leaf = self.feature < 0
+        before: NDArray = np.cumsum(is_leaf) - is_leaf
+        starts = np.append(before[self.roots], np.count_nonzero(is_leaf))
+        nodes = np.flatnonzero(~is_leaf)
+        first = starts[np.searchsorted(self.roots, nodes, side="right") - 1]
+        left, right = np.left_shift(1, before[self.child[:, nodes]] - first)
+        splits = self.feature[nodes], self.threshold[nodes], ~(right - left)
+        return *splits, self.value[is_leaf], starts, self.column
 
     @classmethod
     def of(cls, fits: list[list[Any]], classes: int) -> BoostedTrees:
@@ -152,10 +179,17 @@ class BoostedTrees:
 
     def predict(self, rows: NDArray) -> NDArray:
         """Return the means over the fits, (n, d), at encoded rows."""
-        out = np.tile(self.baseline.ravel(), (len(rows), 1))
-        nodes = self.feature, self.threshold, self.child, self.value
-        args = rows, *nodes, self.roots, self.column, out
-        seconds = TILE * len(self.roots) * _SECONDS
-        run_slices(tree_sums, -(-len(rows) // TILE), seconds, *args)
-        values = out.reshape(len(rows), *self.baseline.shape)
-        return (softmax(values, axis=2) if self.is_classifier else values).mean(axis=1)
+        n = len(rows)
+        width = min(BLOCK, n)
+        blocks = -(-n // width)
+        padded = np.pad(rows, ((0, blocks * width - n), (0, 0)))
+        parts = padded.reshape(blocks, width, -1).swapaxes(1, 2)
+        columns = np.ascontiguousarray(parts, dtype=np.float64)
+        out = np.tile(self.baseline.reshape(-1, 1), (blocks, 1, width))
+        seconds = width * len(self.roots) * _SECONDS
+        run_slices(tree_sums, blocks, seconds, columns, *self._layout, out)
+        values = out.reshape(blocks, *self.baseline.shape, width)
+        if self.is_classifier:
+            values = softmax(values, axis=2)
+        means = values.mean(axis=1).swapaxes(1, 2)
+        return means.reshape(-1, means.shape[2])[:n]

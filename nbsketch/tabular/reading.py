@@ -219,6 +219,8 @@ def _types(frame: nw.DataFrame[Any]) -> list[Any]:
             types[dtype] = dtype
         else:
             name = str(dtype)
+            if name == "category" and not dtype.ordered:  # by the type of its levels
+                name = str(dtype.categories.dtype).replace("object", name)
             types[dtype] = name if name in _TEXT_TYPES else frame[:, j].dtype
     return [types[dtype] for dtype in native]
 
@@ -231,20 +233,28 @@ def _of_series(column: Series[Any], as_categories: bool) -> Values:
     if dtype in (nw.Date, nw.Datetime, nw.Duration):
         unit = nw.Duration("us") if dtype == nw.Duration else nw.Datetime("us")
         return _of_array(column.cast(unit).to_numpy(), name, False)
-    values = np.fromiter(_objects(column), dtype=object, count=len(column))
-    if dtype in (nw.Categorical, nw.Enum):
-        return _categories(values, _missing(values), _order(column))
-    return _of_objects(values, name, as_categories)
+    values, codes = _distinct(column)
+    if dtype not in (nw.Categorical, nw.Enum):
+        return _of_objects(values, name, as_categories)
+    out = _categories(values, _missing(values), _order(column))
+    return replace(out, data=out.data[codes])
 
 
-def _objects(column: Series[Any]) -> Iterable[Any]:
-    """Return the values; pandas categories are not converted by missing values."""
+def _distinct(column: Series[Any]) -> tuple[NDArray, Any]:
+    """Return objects and the index of each row among them.
+
+    They are the levels of pandas categories that occur, which are not converted by
+    missing values, or the values of all rows.
+    """
     native = column.to_native()
     codes = getattr(getattr(native, "cat", None), "codes", None)
     if codes is None:
-        return column.to_list()
-    levels = [*native.cat.categories, None]  # code -1 is the last entry
-    return [levels[code] for code in codes]
+        values = column.to_list()
+        return np.fromiter(values, dtype=object, count=len(values)), slice(None)
+    used, place = np.unique(codes, return_inverse=True)  # -1, a missing value, first
+    missing = [None] * int(used[0] < 0)
+    values = [*missing, *native.cat.categories.take(used[len(missing) :])]
+    return np.fromiter(values, dtype=object, count=len(values)), place
 
 
 def _numpy_zone(column: Series[Any], dtype: Any) -> Series[Any]:
@@ -306,7 +316,9 @@ def _of_array(column: NDArray, name: str, as_categories: bool) -> Values:
 
 
 def _missing(values: NDArray) -> NDArray:
-    return np.frompyfunc(_is_missing, 1, 1)(values).astype(bool)
+    # Most objects are text, for which a call of a function takes longer than the rest.
+    marks = [type(value) is not str and _is_missing(value) for value in values.flat]
+    return np.array(marks, dtype=bool).reshape(values.shape)
 
 
 def _is_missing(value: Any) -> bool:
@@ -390,7 +402,7 @@ def _categories(
     present = column[~missing]
     if not len(present):
         return Values("nothing", np.full(len(column), np.nan))
-    keys = [_key(value) for value in present]
+    keys = [v if type(v) is str else _key(v) for v in present]
     used = set(keys)
     sorted_keys = sorted(used) if order is None else map(_key, order)
     levels = tuple(key for key in dict.fromkeys(sorted_keys) if key in used)

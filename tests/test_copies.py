@@ -34,6 +34,7 @@ from nbsketch.conformal import ConformalClassifier, ConformalRegressor
 from nbsketch.model_selection import cross_validate
 from nbsketch.rows import copies
 from nbsketch.rows.copies import merged_weights, representatives
+from nbsketch.rows.partitions import PartitionedRows
 from nbsketch.rows.transform import fit_scaler
 from nbsketch.tuning import tune
 
@@ -173,8 +174,8 @@ def test_observations_that_agree_by_chance_are_no_copies():
 
 def test_copies_are_told_from_observations():
     X, rng = table()
-    cells = np.unique(X, axis=0)
-    assert n_distinct(X, X[:, 0] > X[:, 1]) == len(cells)  # without noise
+    smooth = X + rng.normal(size=(64, 3))[(X @ [16, 4, 1]).astype(int)]
+    assert n_distinct(smooth, X[:, 0] > X[:, 1]) == 64  # without noise
     y = rng.normal(size=400)
     assert n_distinct(X, y) == 400  # several values at equal rows of X
     assert n_distinct(np.vstack([X, X[:50]]), np.r_[y, y[:50]]) == 400
@@ -187,6 +188,41 @@ def test_copies_are_told_from_observations():
     # two labels at a few rows
     labels = np.r_[labels, labels, ~labels[:9]]
     assert n_distinct(np.vstack([X, X, X[:9]]), labels) == 409
+
+
+@pytest.mark.parametrize("kind", [np.array, np.float32, sp.csr_array, "dask"])
+def test_columns_of_few_values_make_rows_equal_by_chance(kind):
+    X, _ = table(levels=2)
+    y = X.max(axis=1)
+    if kind == "dask":
+        rows = pytest.importorskip("dask.array").from_array(X, chunks=(100, 3))
+        X = PartitionedRows.of(rows)
+    else:
+        X = kind(X)
+    assert n_distinct(X, y) == 400
+    assert n_distinct(X, np.where(np.arange(400) == 7, 1 - y, y)) == 400
+
+
+@pytest.mark.parametrize("columns", [1, 3])
+@pytest.mark.parametrize(
+    "model",
+    [
+        SketchedKernelRegressor(),
+        SketchedKernelRegressor(loss="huber"),
+        SketchedKernelClassifier(loss="logistic"),
+        JointQuantileRegressor((0.4, 0.5)),
+        SpectralFilterRegressor(),
+        SketchedSGDRegressor(),
+        TabularKernelRegressor(),
+        TabularKernelClassifier(),
+    ],
+    ids=str,
+)
+def test_exact_functions_of_flags_are_learned(columns, model):
+    X, _ = table(levels=2, columns=columns)
+    y = X.max(axis=1)  # a constant where the zeros are left out together
+    values = clone(model).set_params(random_state=0).fit(X, y).predict(X)
+    assert_allclose(values if values.ndim == 1 else values[:, 1], y, atol=0.02)
 
 
 def test_one_binary_column_has_the_penalty_of_its_observations():

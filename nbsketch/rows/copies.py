@@ -6,7 +6,8 @@ duplicates into one row, with the sum of their weights.
 
 If X and y take few values (claims by age bracket and region), equal rows are
 independent observations. They are distinguished from duplicates by the targets of equal
-rows of X, which agree for duplicates.
+rows of X, which agree for duplicates, or by columns of X whose few values make rows
+equal by chance (flags).
 
 Float64 numbers are compared without the digits that files and arithmetic round: a
 duplicate read from a file is a duplicate.
@@ -26,6 +27,8 @@ _AGREEMENT = 0.01
 # Above this number of distinct rows, numbers of equal rows have no common factor by
 # chance.
 _FEWEST = 20
+# The frequencies of values are estimated from this number of rows.
+_COUNTED = 1000
 # Numbers are rounded to this share of the interquartile range of their column,
 _RESOLUTION = 1e-8
 # estimated from this number of rows.
@@ -98,7 +101,11 @@ def representatives(X: Any, y: Any, weights: NDArray | None = None) -> NDArray |
     group = np.unique(np.where(differs, kept, first), return_inverse=True)[1]
     counts = np.bincount(group)
     factor: Any = counts
-    if _are_observations(inputs, hashes, counts):
+    if _are_observations(inputs, hashes, counts) or (
+        # most rows with equal X have equal targets
+        2 * np.sum(counts**2.0) > _equal_pairs(inputs) + len(kept)
+        and _coincide(X, kept, units)
+    ):
         factor = np.gcd.reduce(counts) if len(counts) >= _FEWEST else 1
     place = np.arange(X.shape[0])
     place[kept] = kept[_first_in_group(group, counts, counts // factor)]
@@ -139,6 +146,27 @@ def _are_observations(inputs: NDArray, targets: NDArray, counts: NDArray) -> boo
     if agreement <= _AGREEMENT:
         return False
     return (same_inputs - pairs) / n > 1 - agreement
+
+
+def _coincide(X: Any, kept: NDArray, units: NDArray) -> bool:
+    """Return whether independent columns would give most rows an equal one.
+
+    Only columns with fewer values than the square root of the number of rows count,
+    because few rows that are repeated often have few values too. If such rows were
+    merged, a cell of three flags would be left out as a whole, and R2 would be 0.1 for
+    an exact function of the flags.
+    """
+    m = min(len(kept), _COUNTED)
+    rows = X[np.sort(np.random.default_rng(0).choice(kept, m, replace=False))]
+    rows = sp.coo_array(rows if sp.issparse(rows) else _rounded(rows, units))
+    column = rows.coords[1]
+    codes = _mixed(_bits(rows.data)) * _factors(rows.shape[1])[column]
+    _, first, counts = np.unique(codes, return_index=True, return_counts=True)
+    zeros = m - np.bincount(column, minlength=rows.shape[1])
+    column = np.append(column[first], np.flatnonzero(zeros))
+    pairs = np.bincount(column, np.append(counts, zeros[zeros > 0]) ** 2.0)
+    is_discrete = np.bincount(column).max() <= np.sqrt(m)
+    return bool(is_discrete and len(kept) * np.prod(pairs / m**2) > 1)
 
 
 def _equal_pairs(hashes: NDArray) -> float:

@@ -1,5 +1,6 @@
 """What a first fit compiles, counted: seconds depend on the machine, files do not."""
 
+import gc
 import re
 import sys
 from collections import Counter
@@ -116,6 +117,28 @@ def test_the_first_compilation_of_an_installation_is_said_once(
         notice.on_start(fake_event(folder))
     (record,) = caplog.records
     assert record.levelname == level and "`nbsketch warmup`" in record.getMessage()
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+def test_garbage_is_not_collected_during_compilation(enabled, monkeypatch):
+    states = [enabled]
+    monkeypatch.setattr(gc, "isenabled", lambda: states[-1])
+    monkeypatch.setattr(gc, "disable", lambda: states.append(False))
+    monkeypatch.setattr(gc, "enable", lambda: states.append(True))
+    pause, ours = compiler._Pause(), fake_event(None)
+    pause.on_start(ours)
+    pause.on_start(ours)
+    pause.on_end(ours)
+    assert states[-1] is False
+    pause.on_end(ours)
+    assert states[-1] is enabled
+
+
+def test_another_package_compiles_as_before(monkeypatch):
+    monkeypatch.setattr(gc, "disable", lambda: pytest.fail("paused"))
+    pause, other = compiler._Pause(), fake_event(None, "numba.np.arrayobj")
+    pause.on_start(other)
+    pause.on_end(other)
 
 
 def test_the_notice_takes_no_event_from_other_listeners():

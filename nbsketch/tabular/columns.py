@@ -104,9 +104,8 @@ class TableColumns:
             several training levels, such as "1" and "01".
         """
         values = self._arrange(X)
-        return _join(self.columns, values)[:, self.kept].astype(
-            _dtype(values), copy=False
-        )
+        rows = _join(self.columns, values, self.kept)
+        return rows.astype(_dtype(values), copy=False)
 
     def summary_rows(self) -> Iterator[tuple[str, str]]:
         """Yield entries of a summary: kinds of columns, and unused columns."""
@@ -275,26 +274,30 @@ def fit_table(
     return TableColumns(columns, kept), rows[:, kept].astype(_dtype(values))
 
 
-def _join(columns: Sequence[Column], values: Sequence[Values]) -> NDArray:
-    """Return the encoded columns side by side, with all missing values filled."""
+def _join(
+    columns: Sequence[Column], values: Sequence[Values], kept: Any = slice(None)
+) -> NDArray:
+    """Return the encoded columns `kept` side by side, with missing values filled."""
     pairs = zip(columns, values, strict=True)
-    data = np.hstack([column.encode(value) for column, value in pairs]).astype(float)
+    data = np.hstack([column.encode(value) for column, value in pairs])
     starts = _starts(columns)
     infinite = np.isinf(data).any(axis=0)
     if infinite.any():
         j = np.searchsorted(starts, infinite.argmax(), side="right") - 1
         raise infinity(columns[j].name)
+    data = data[:, kept].astype(float, copy=False)
     missing = np.isnan(data)
-    fills = [column.fills for column in columns]
-    out = np.where(missing, np.concatenate(fills), data)
-    marks = starts[1:][[column.marked for column in columns]] - 1
-    out[:, marks] = missing[:, marks]
+    fills = np.concatenate([column.fills for column in columns])
+    out = np.where(missing, fills[kept], data)
+    is_mark = np.zeros(starts[-1], dtype=bool)
+    is_mark[starts[1:][[column.marked for column in columns]] - 1] = True
+    np.copyto(out, missing, where=is_mark[kept])
     return out
 
 
 def _starts(columns: Sequence[Column]) -> NDArray:
     """Return the first index of each column among all encoded ones, and the end."""
-    return np.cumsum([0, *(len(column.names) for column in columns)])
+    return np.cumsum([0, *(len(column.suffixes) + column.marked for column in columns)])
 
 
 def check_names(expected: tuple[str, ...], given: tuple[str, ...]) -> None:

@@ -173,8 +173,10 @@ def _of_frame(frame: nw.DataFrame[Any], categories: Collection[int]) -> list[Val
     names = frame.columns
     objects = _few_objects(frame)
     for j, dtype in enumerate(_types(frame)):
-        if isinstance(dtype, str) and objects is not None:
+        if objects is not None and _is_text(dtype):
             out[j] = _of_objects(objects[:, j], str(names[j]), j in categories)
+        elif hasattr(dtype, "ordered"):
+            out[j] = _of_levels(frame.to_native().iloc[:, j].array)
         elif j in categories or not (isinstance(dtype, np.dtype) or dtype in _PLAIN):
             out[j] = _of_series(frame[:, j], j in categories)
         else:
@@ -185,7 +187,9 @@ def _of_frame(frame: nw.DataFrame[Any], categories: Collection[int]) -> list[Val
         elif objects is not None:
             data = objects[:, block].astype(dtype)
         else:  # narwhals would look for gaps
-            data = frame.to_native().iloc[:, block].to_numpy()
+            native = frame.to_native()
+            part = native if len(block) == len(names) else native.iloc[:, block]
+            data = part.to_numpy()
         data = _numbers(data, _precision(dtype))
         for j, column in zip(block, data.T, strict=True):
             out[j] = Values("numbers", column)
@@ -203,7 +207,7 @@ def _few_objects(frame: nw.DataFrame[Any]) -> NDArray | None:
 
 
 def _types(frame: nw.DataFrame[Any]) -> list[Any]:
-    """Return the dtypes of the columns, native ones for numbers and text in pandas.
+    """Return the dtypes of the columns; for numbers and categories of pandas its own.
 
     Other pandas types are looked up once each: for one row of 6000 columns `schema`
     alone takes 40 ms.
@@ -215,14 +219,20 @@ def _types(frame: nw.DataFrame[Any]) -> list[Any]:
     for j, dtype in enumerate(native):
         if dtype in types:
             continue
-        if isinstance(dtype, np.dtype) and dtype.kind in "biuf":
+        name = str(dtype)
+        is_number = isinstance(dtype, np.dtype) and dtype.kind in "biuf"
+        if is_number or name == "category":
             types[dtype] = dtype
         else:
-            name = str(dtype)
-            if name == "category" and not dtype.ordered:  # by the type of its levels
-                name = str(dtype.categories.dtype).replace("object", name)
             types[dtype] = name if name in _TEXT_TYPES else frame[:, j].dtype
     return [types[dtype] for dtype in native]
+
+
+def _is_text(dtype: Any) -> bool:
+    """Return whether pandas has Python objects, or unordered categories of text."""
+    if getattr(dtype, "ordered", True):
+        return isinstance(dtype, str)
+    return bool(dtype.categories.dtype == "str")
 
 
 def _of_series(column: Series[Any], as_categories: bool) -> Values:
@@ -233,28 +243,28 @@ def _of_series(column: Series[Any], as_categories: bool) -> Values:
     if dtype in (nw.Date, nw.Datetime, nw.Duration):
         unit = nw.Duration("us") if dtype == nw.Duration else nw.Datetime("us")
         return _of_array(column.cast(unit).to_numpy(), name, False)
-    values, codes = _distinct(column)
-    if dtype not in (nw.Categorical, nw.Enum):
-        return _of_objects(values, name, as_categories)
-    out = _categories(values, _missing(values), _order(column))
-    return replace(out, data=out.data[codes])
+    values = _objects(column.to_list())
+    if dtype in (nw.Categorical, nw.Enum):
+        return _categories(values, _missing(values), _order(column))
+    return _of_objects(values, name, as_categories)
 
 
-def _distinct(column: Series[Any]) -> tuple[NDArray, Any]:
-    """Return objects and the index of each row among them.
+def _of_levels(column: Any) -> Values:
+    """Return a column of categories of pandas.
 
-    They are the levels of pandas categories that occur, which are not converted by
-    missing values, or the values of all rows.
+    Only levels that occur are read, and missing values do not convert them.
     """
-    native = column.to_native()
-    codes = getattr(getattr(native, "cat", None), "codes", None)
-    if codes is None:
-        values = column.to_list()
-        return np.fromiter(values, dtype=object, count=len(values)), slice(None)
-    used, place = np.unique(codes, return_inverse=True)  # -1, a missing value, first
-    missing = [None] * int(used[0] < 0)
-    values = [*missing, *native.cat.categories.take(used[len(missing) :])]
-    return np.fromiter(values, dtype=object, count=len(values)), place
+    used, place = np.unique(column.codes, return_inverse=True)
+    missing = [None] * int(used[0] < 0)  # code -1 is the first
+    values = _objects([*missing, *column.categories.take(used[len(missing) :])])
+    order = list(column.categories) if column.ordered else None
+    out = _categories(values, _missing(values), order)
+    return replace(out, data=out.data[place])
+
+
+def _objects(values: Sequence[Any]) -> NDArray:
+    """Return an array of objects, also of sequences of equal length."""
+    return np.fromiter(values, dtype=object, count=len(values))
 
 
 def _numpy_zone(column: Series[Any], dtype: Any) -> Series[Any]:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from nbsketch._expansion import projection
 from nbsketch._machine.blas import eigh
 from nbsketch._report.fields import array, stored
-from nbsketch.gram import CompiledForm, evaluate
+from nbsketch.gram import CompiledForm, Product, evaluate
 from nbsketch.solvers.design import ArrayDesign, Design
 from nbsketch.solvers.filters import RidgeFilter
 from nbsketch.solvers.left_out import (
@@ -31,7 +31,7 @@ from nbsketch.solvers.left_out import (
 from nbsketch.solvers.ridge import RidgePath
 from nbsketch.solvers.spectrum import Spectrum, moments
 from nbsketch.tabular.problem import Member, Points
-from nbsketch.tabular.scales import SMOOTH, form_of
+from nbsketch.tabular.scales import SMOOTH, form_of, kernel_of
 from nbsketch.tuning.rows import Training
 
 # Number of rows whose leave-one-out residuals choose tau.
@@ -71,9 +71,9 @@ class LandmarkFunction(Member):
     intercept: Annotated[NDArray, array("d")]
 
     @cached_property
-    def form(self) -> CompiledForm:
-        """The compiled form of the kernel."""
-        return form_of(SMOOTH, self.scales)
+    def _product(self) -> Product:
+        """The function k(x, L) c."""
+        return Product(kernel_of(SMOOTH, self.scales), self.landmarks, self.coef.T)
 
     def predict(self, points: Points) -> NDArray:
         """Return the values (m, d) at some points."""
@@ -81,8 +81,7 @@ class LandmarkFunction(Member):
 
     def values(self, rows: NDArray) -> NDArray:
         """Return the values (m, d) at preprocessed rows (m, p)."""
-        values = KernelValues(self.form, rows, self.landmarks)
-        return values.mv(self.coef) + self.intercept
+        return self._product(rows).T + self.intercept
 
     def n_numbers(self) -> int:
         """Return the number of coordinates of the landmarks."""

@@ -169,10 +169,18 @@ def prepare(
 
 
 def moments_of(Y: NDArray, weights: NDArray | None) -> tuple[NDArray, NDArray]:
-    """Return means and standard deviations of targets; infinity for constants."""
+    """Return means and standard deviations of targets; infinity for constants.
+
+    Indicators of three or more classes have one deviation, or random classes of a few
+    rows would decide: with ten of three rows in 400, the log loss of a table is 0.31
+    for 0.14.
+    """
     mean = np.average(Y, axis=0, weights=weights)
     spread = np.sqrt(np.average(np.square(Y - mean), axis=0, weights=weights))
     varies = (np.ptp(Y, axis=0) > CONSTANT * np.abs(mean)) & (spread > 0)
+    ends = (Y.min(axis=0) == Y) | (Y.max(axis=0) == Y)
+    if Y.shape[1] > 2 and ends.all() and np.ptp(Y.sum(axis=1)) == 0:
+        spread[:] = np.sqrt(np.mean(np.square(spread)))
     return mean, np.where(varies, spread, np.inf)
 
 

@@ -43,15 +43,14 @@ def pack_landmarks(
     """Scale and pack landmarks for kernel values of a dtype."""
     scale = form.scale.astype(dtype)
     rows = landmarks.astype(dtype, copy=False)
+    is_gaussian = (form.metric, form.profile) == ("squared", "exponential")
+    # Distances may be computed from inner products and norms.
+    expanded = is_gaussian and len(form.scale) >= _EXPAND_FEATURES
     with np.errstate(over="ignore", invalid="ignore"):
         shift = _center(rows)
-        spread, norms = _scaled(rows, shift, scale)
-        # Distances may be computed from inner products and norms.
-        expanded = bool(
-            (form.metric, form.profile) == ("squared", "exponential")
-            and len(form.scale) >= _EXPAND_FEATURES
-            and norms.max(initial=0) <= _EXPAND_NORM[norms.itemsize]
-        )
+        if expanded:
+            spread, norms = _scaled(rows, shift, scale)
+            expanded = bool(norms.max(initial=0) <= _EXPAND_NORM[norms.itemsize])
         if not expanded:
             shift = np.where(_is_exact_shift(form, rows, shift), shift, 0)
             spread, norms = _scaled(rows, shift, scale)
@@ -71,7 +70,8 @@ def _center(rows: NDArray) -> NDArray:
 
 def _scaled(rows: NDArray, shift: NDArray, scale: NDArray) -> tuple[NDArray, NDArray]:
     """Return the shifted and scaled rows, and their squared norms."""
-    spread = (rows - shift) * scale
+    spread = rows - shift
+    spread *= scale
     return spread, np.einsum("ij,ij->i", spread, spread)
 
 
@@ -81,8 +81,10 @@ def _is_exact_shift(form: CompiledForm, rows: NDArray, shift: NDArray) -> NDArra
     If landmarks differ by less than their size, the difference is exact, and scaling it
     loses fewer digits than scaling large numbers.
     """
-    width = np.abs(rows - shift).max(axis=0, initial=0)
-    return (width <= np.abs(shift) / 2) & (form.metric in ("squared", "absolute"))
+    if form.metric not in ("squared", "absolute") or not len(rows):
+        return np.zeros(len(shift), dtype=bool)
+    width = np.maximum(rows.max(axis=0) - shift, shift - rows.min(axis=0))
+    return width <= np.abs(shift) / 2
 
 
 def _pack(rows: NDArray) -> NDArray:

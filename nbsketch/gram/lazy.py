@@ -27,7 +27,7 @@ _Tile = Callable[[Any, NDArray], NDArray]
 # Share of nonzeros of the weights above which a matrix product is faster than the fused
 # sum, unless the weights have this few rows.
 _DENSE_SHARE = 0.5
-_FEW_ROWS = 8
+_FEW_ROWS = 12
 
 
 class TiledWeights(Protocol):

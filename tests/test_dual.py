@@ -253,6 +253,24 @@ def test_a_path_to_a_weak_penalty_takes_no_more_steps_than_a_cold_start(seed):
     assert last.converged and last.n_iter <= 2 * alone.n_iter
 
 
+@pytest.mark.parametrize("loss, most", [("huber", 4), ("hinge", 2), ("pinball", 2)])
+def test_a_cold_start_factorizes_all_rows_a_few_times(loss, most, monkeypatch):
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-1, 1, size=(300, 4))
+    y = np.prod(np.cos(2 * X), axis=1) + 0.1 * rng.normal(size=300)
+    y = np.sign(y - 0.2) if loss == "hinge" else y / y.std()
+    counts = []
+
+    def recorded(K, rows, system):
+        counts.append(len(rows))
+        return factorize(K, rows, system)
+
+    factorize = dual_search._factorize
+    monkeypatch.setattr(dual_search, "_factorize", recorded)
+    assert solve_dual(MaternKernel(2.0)(X), y, loss, 1e-3, tol=1e-2).converged
+    assert sum(count > 240 for count in counts) <= most
+
+
 def test_a_preconditioner_is_built_only_where_rows_are_too_many_to_factorize(
     monkeypatch,
 ):

@@ -48,7 +48,9 @@ def test_the_solution_is_that_of_features(loss, fit_intercept, data, rng, monkey
     X, y = data
     weights = rng.exponential(size=N) * (rng.random(N) < 0.9)
     known = options(loss=loss, bandwidth=1.0, alpha=1e-3, fit_intercept=fit_intercept)
+    monkeypatch.setattr(steps, "_LEAST_KINKS", N)
     features = SketchedKernelRegressor(**known).fit(X, y, weights)
+    monkeypatch.setattr(steps, "_LEAST_KINKS", 100)
     monkeypatch.setattr(steps, "_LEAST_ROWS", 100)
     found = SketchedKernelRegressor(**known).fit(X, y, weights)
     assert found.dual_gap_ <= 1e-4 and found.coef_.shape == (np.sum(weights > 0),)
@@ -62,11 +64,30 @@ def test_classes_are_those_of_features(loss, data, monkeypatch):
     X, y = data
     labels = np.digitize(y, [-0.5, 0.5])
     known = options(loss=loss, bandwidth=1.0, alpha=1e-3)
+    monkeypatch.setattr(steps, "_LEAST_KINKS", N)
     features = SketchedKernelClassifier(**known).fit(X, labels)
+    monkeypatch.setattr(steps, "_LEAST_KINKS", 100)
     monkeypatch.setattr(steps, "_LEAST_ROWS", 100)
     found = SketchedKernelClassifier(**known).fit(X, labels)
     assert_allclose(found.objective_, features.objective_, rtol=2e-4)
     assert np.mean(found.predict(X) == features.predict(X)) > 0.99
+
+
+@pytest.mark.parametrize(
+    "loss, more, method",
+    [
+        ("pinball", {}, "Dual"),
+        ("huber", {}, "Newton"),
+        ("pinball", {"cv": 5}, "Newton"),
+    ],
+)
+def test_kinks_of_few_rows_are_solved_by_the_dual(loss, more, method, data):
+    X, y = data
+    for n in (101, N):
+        planned = SketchedKernelRegressor(loss=loss, **more).plan(X[:n], y[:n])
+        assert planned.method == method
+    few = SketchedKernelRegressor(loss=loss, **more).plan(X[:100], y[:100])
+    assert few.method == "Newton"
 
 
 def test_penalty_and_width_are_chosen_on_a_sample(few, data):

@@ -475,7 +475,8 @@ def test_sentinels_do_not_change_the_scale_of_penalties(loss):
     truth = np.sin(2 * X[:, 0]) + X[:, 1]
     errors = [np.abs(model.predict(X) - truth).mean() for model in models]
     assert errors[1] < 1.1 * errors[0] < 0.1
-    assert_allclose(models[1].alpha_, models[0].alpha_, rtol=0.3)
+    # At most two of the quarter steps that penalties of a sample are rounded to.
+    assert 0.4 < models[1].alpha_ / models[0].alpha_ < 2.5
 
 
 def test_gross_errors_do_not_loosen_the_tolerance():

@@ -41,6 +41,9 @@ LARGEST_FIT = 3200
 _VALIDATION = 1600
 # Small samples use several splits, so that they have about as many validation rows.
 _SPLITS = 3
+# For this few rows, whose thirds are too many to leave out, there are more.
+_FOLD_ROWS = 500
+_FOLDS = 5
 # Factors of learned length scales, tried in this order while they improve the error.
 _SHORTER = (0.7, 0.5)
 # Stretching a kernel of smoothness 3/2 by a factor divides its small eigenvalues by the
@@ -96,8 +99,9 @@ def choose_on_sample(
     relative, ratio = kind.relative(objective)
     first = kind.first(data, relative)
     sample = kind.draw(data, relative)
-    least = _LEAST_START * sample.variance(kernel) * relative.slope_ratio()
-    sample = replace(sample, weakest=_WEAKEST * least)
+    unit = relative.slope_ratio()
+    least = _LEAST_START * sample.variance(kernel) * unit
+    sample = replace(sample, weakest=_WEAKEST * least, unit=unit)
     start = max(n * first.alpha, least)
     if data.inputs.length_scales is None:
         best = sample.chosen(sample.search(kernel, start))
@@ -173,6 +177,7 @@ class SplitSample:
     splits: list[tuple[NDArray, NDArray]]
     rng: np.random.Generator
     weakest: float = 0.0  # the smallest lambda tried
+    unit: float = 1.0  # lambda of the grid, in the units of the loss
     # Solutions so far, used as warm starts.
     solved: list[Choice] = field(default_factory=list)
     # The last kernel and its matrix.
@@ -197,10 +202,11 @@ class SplitSample:
     def draw(cls, data: SketchedData, objective: Any) -> Self:
         """Draw the fitted and the validation rows of each split."""
         index = data.rng.permutation(data.rows.shape[0])
-        count = min(_VALIDATION, len(index) // 3)
+        most = _SPLITS if len(index) > _FOLD_ROWS else _FOLDS
+        count = min(_VALIDATION, len(index) // most)
         n_splits = 1
         if objective.folds is None:
-            n_splits = min(_SPLITS, max(1, round(_VALIDATION / count)))
+            n_splits = min(most, max(1, round(_VALIDATION / count)))
         else:
             test, removed = objective.folds[-1]
             left_out = index[np.isin(index, test)][:_VALIDATION]
@@ -220,7 +226,7 @@ class SplitSample:
 
     def search(self, kernel: Any, shift: float) -> list[Choice]:
         """Return a grid of lambda, extended from `shift` toward smaller errors."""
-        grid = _steps(_snapped(shift), *self._FIRST)
+        grid = _steps(_snapped(shift, self.unit), *self._FIRST)
         return self.grown(self.errors(kernel, grid))
 
     def grown(self, choices: list[Choice]) -> list[Choice]:
@@ -251,12 +257,13 @@ class SplitSample:
 
     def near(self, kernel: Any, shift: float) -> list[Choice]:
         """Return a grid of lambda close to `shift`."""
-        return self.errors(kernel, _steps(_snapped(shift), *self._NEAR))
+        shift = _snapped(shift, self.unit)
+        return self.errors(kernel, _steps(shift, *self._NEAR))
 
     def best(self, grid: list[Choice]) -> Choice:
         """Return the minimizer of the parabola through the best point of a grid."""
         choices = self.scored(grid)
-        return _interpolated(choices, self._strongest(choices))
+        return _interpolated(choices, self._strongest(choices), self.unit)
 
     def _strongest(self, choices: list[Choice]) -> int:
         """Return the index of the strongest penalty, the first, with the least error.
@@ -416,9 +423,10 @@ def listen(*progress: float) -> bool:
     return report("penalty")
 
 
-def _snapped(shift: float) -> float:
+def _snapped(shift: float, unit: float) -> float:
     """Return the nearest quarter of a step, so that rounding changes no choice."""
-    return float(_RATIO ** (round(4 * np.log(shift) / np.log(_RATIO)) / 4))
+    steps = round(4 * np.log(shift / unit) / np.log(_RATIO)) / 4
+    return unit * float(_RATIO**steps)
 
 
 def _steps(shift: float, *counts: int) -> NDArray:
@@ -426,7 +434,7 @@ def _steps(shift: float, *counts: int) -> NDArray:
     return shift * _RATIO ** np.array(counts, dtype=np.float64)
 
 
-def _interpolated(choices: list[Choice], i: int) -> Choice:
+def _interpolated(choices: list[Choice], i: int, unit: float) -> Choice:
     """Return the minimizer in log lambda of a parabola through the best grid point, i.
 
     The grid is even in log lambda. At an end, and next to a lambda without convergence,
@@ -436,7 +444,7 @@ def _interpolated(choices: list[Choice], i: int) -> Choice:
     if len(errors) < 3 or not np.isfinite(errors).all():
         return choices[i]
     move = np.clip(vertex(*errors), -1, 1)
-    shift = _snapped(choices[i].shift / _RATIO**move)
+    shift = _snapped(choices[i].shift / _RATIO**move, unit)
     least = errors[1] - move * (errors[0] - errors[2]) / 4
     return Choice(least, choices[i].kernel, shift)
 

@@ -158,7 +158,8 @@ class SymmetricGram:
         landmarks = self.kernel.take(self.X, index)
         pairwise = np.ndim(landmarks) == 1
         values = self.kernel(double, landmarks if pairwise else double)
-        return np.array(values, dtype=np.float64)
+        is_new = self.kernel.compiled_form(self.X.shape[1]) is not None
+        return np.asarray(values).astype(np.float64, copy=not is_new)
 
     def take(self, index: NDArray) -> SymmetricGram:
         """Return the operator restricted to some rows."""

@@ -189,7 +189,7 @@ def _of_frame(frame: nw.DataFrame[Any], categories: Collection[int]) -> list[Val
         else:  # narwhals would look for gaps
             native = frame.to_native()
             part = native if len(block) == len(names) else native.iloc[:, block]
-            data = part.to_numpy()
+            data = part.to_numpy(dtype)
         data = _numbers(data, _precision(dtype))
         for j, column in zip(block, data.T, strict=True):
             out[j] = Values("numbers", column)
@@ -207,7 +207,9 @@ def _few_objects(frame: nw.DataFrame[Any]) -> NDArray | None:
 
 
 def _types(frame: nw.DataFrame[Any]) -> list[Any]:
-    """Return the dtypes of the columns; for numbers and categories of pandas its own.
+    """Return the dtypes of the columns.
+
+    For pandas: NumPy's for numbers as floats, its own for categories, names for text.
 
     Other pandas types are looked up once each: for one row of 6000 columns `schema`
     alone takes 40 ms.
@@ -220,8 +222,9 @@ def _types(frame: nw.DataFrame[Any]) -> list[Any]:
         if dtype in types:
             continue
         name = str(dtype)
-        is_number = isinstance(dtype, np.dtype) and dtype.kind in "biuf"
-        if is_number or name == "category":
+        if isinstance(dtype, np.dtype) and dtype.kind in "biuf":
+            types[dtype] = np.dtype(_precision(dtype))
+        elif name == "category":
             types[dtype] = dtype
         else:
             types[dtype] = name if name in _TEXT_TYPES else frame[:, j].dtype

@@ -243,6 +243,13 @@ def test_summary_names_the_method(low, surface, options, method, more):
     assert re.search(method, found) and re.search(more, buys)
 
 
+def test_summary_names_the_memory_limit(surface, monkeypatch):
+    X, y = surface
+    monkeypatch.setenv("NBSKETCH_MEMORY_LIMIT", "8MB")
+    summary = SketchedKernelRegressor(random_state=0).fit(X, y).summary()
+    assert f"the default for {len(X)} samples within a memory limit of 8 MB" in summary
+
+
 @pytest.mark.parametrize(
     ("options", "n", "method", "size", "penalty"),
     [

@@ -89,7 +89,7 @@ def get_memory_limit() -> int:
     >>> nbsketch.get_memory_limit() > 2**20
     True
     """
-    limit = _asked()
+    limit = asked()
     return int(SHARE * _available() if limit is None else limit)
 
 
@@ -111,7 +111,7 @@ def fits(
     modest, unasked : float
         If the user has set no limit: bytes that always fit, and maximum that fits.
     """
-    limit = _asked()
+    limit = asked()
     if limit is None:
         if not modest < n_bytes <= unasked:
             return n_bytes <= unasked  # without a system call, which takes time
@@ -119,7 +119,7 @@ def fits(
     return copies * n_bytes <= limit
 
 
-def _asked() -> float | None:
+def asked() -> float | None:
     """Return the limit set by the user; None without one."""
     if _given[0] is not None:
         return _given[0]

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from nbsketch._machine.blas import factor, invert_factor
+from nbsketch._machine.memory import asked
 from nbsketch.files import encode
 from nbsketch.fitting.methods import least_tol
 from nbsketch.fitting.sketched import shortest_scales
@@ -75,7 +76,9 @@ def _reason(model: Any) -> str:
     limit = getattr(model, "max_seconds", None)
     if limit is not None:
         return f"the largest for max_seconds={limit:g}"
-    return f"the default for {model.sketch_.shape[1]} samples"
+    most = asked()
+    within = "" if most is None else f" within a memory limit of {most / 2**20:.4g} MB"
+    return f"the default for {model.sketch_.shape[1]} samples{within}"
 
 
 def _more(model: Any) -> str:

@@ -18,6 +18,7 @@ from nbsketch import (
     SketchedFeatures,
     SketchedKernelClassifier,
     SketchedKernelRegressor,
+    SketchedSGDClassifier,
     SketchedSGDRegressor,
     SpectralFilterRegressor,
 )
@@ -171,6 +172,33 @@ def test_squares_that_are_lost_at_an_offset_are_told_if_targets_depend_on_them(m
         warnings.simplefilter("error", UserWarning)
         model.fit(shifted[:, [1]], X[:, 1] + noise)
         model.fit(X + 20, lines + 6 * X[:, 1] ** 2)
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        SketchedKernelClassifier(**POLYNOMIAL),
+        SketchedKernelClassifier(loss="logistic", **POLYNOMIAL),
+        SketchedSGDClassifier(**POLYNOMIAL),
+        SketchedSGDRegressor(**POLYNOMIAL),
+        SketchedKernelRegressor(loss="poisson", **POLYNOMIAL),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("container", [np.asarray, sp.csr_array])
+@pytest.mark.filterwarnings("ignore:no penalty")
+def test_lost_squares_of_classes_counts_and_steps_are_told(model, container):
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-0.5, 0.5, (300, 2))
+    shifted = X + np.array([0, 2023])
+    y = (X[:, 0] + 6 * X[:, 1] ** 2 > 0.5).astype(int)
+    if hasattr(model, "loss") and model.loss == "poisson":
+        y = rng.poisson(np.exp(X[:, 0] + 12 * X[:, 1] ** 2))
+    with pytest.warns(UserWarning, match="has lost squares of column 1 of `X`"):
+        model.fit(container(shifted), y)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        model.fit(container(X + 2), y)
 
 
 def test_squares_that_a_penalty_shrinks_are_not_lost(recwarn):

@@ -497,9 +497,7 @@ class SketchedModel(KernelExpansion, ABC):
         self.objective_ = solution.objective
         self.dual_gap_ = solution.gap
         self.n_iter_ = solution.n_iter
-        loss = getattr(problem.objective, "loss", None)
-        if not is_classifier(self) and not isinstance(loss, LogLinkLoss):
-            warn_of_lost_squares(self, data.rows, problem.objective.targets)
+        warn_of_lost_squares(self, data.rows, problem.objective)
         return self
 
 

@@ -18,6 +18,7 @@ from nbsketch.estimators import _base
 from nbsketch.estimators.classifier import OneVsRest
 from nbsketch.fitting.callbacks import watched_fit
 from nbsketch.fitting.descent import Descended, DescentSettings, FeatureSample, descend
+from nbsketch.fitting.lost_columns import warn_of_lost_squares
 from nbsketch.fitting.objective import Problem
 from nbsketch.fitting.objectives import loss_at, regression_objective
 from nbsketch.fitting.plan import Plan, stochastic_size
@@ -118,7 +119,9 @@ class DescentModel(_base.KernelExpansion):
             descent = self._descent(len(rows.y) - held_out)
             data = self._sketch(rows, objective, stochastic_size(len(rows.y)))
             result = descend(descent, objective, data, held_out, validation)
-            return self._publish(data, result)
+            self._publish(data, result)
+            warn_of_lost_squares(self, data.rows, objective)
+            return self
 
     def partial_fit_chunks(self, chunks: Iterable[tuple]) -> Self:
         """Pass once over the chunks of an iterator: `partial_fit` of each, in order.

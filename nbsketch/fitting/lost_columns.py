@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
+from sklearn.base import is_classifier
 
 from nbsketch._expansion import RANK_TOL
 from nbsketch._machine.blas import eigh
@@ -18,6 +19,7 @@ from nbsketch.kernels import (
     TanimotoKernel,
     varying_features,
 )
+from nbsketch.losses import LogLinkLoss
 
 # Maximum number of rows (evenly spaced) and columns of the checked kernel matrix.
 _ROWS = 256
@@ -70,9 +72,7 @@ def lost_columns(kernel: Kernel, rows: Any) -> NDArray:
     >>> lost_columns(PolynomialKernel(degree=2), X).tolist()
     [0, 2]
     """
-    X = rows[_evenly_spaced(rows)]
-    X = X.toarray() if sp.issparse(X) else X
-    X = np.unique(X.astype(np.float64), axis=0)
+    X = np.unique(_dense(rows[_evenly_spaced(rows)]), axis=0)
     variances = X.var(axis=0)
     largest = np.square(X).mean(axis=0).max()
     small = varying_features(X) & (variances < _SHARE**2 * largest)
@@ -81,24 +81,29 @@ def lost_columns(kernel: Kernel, rows: Any) -> NDArray:
     return np.flatnonzero(small & _are_lost(kernel, X, X))
 
 
-def warn_of_lost_squares(model: Any, rows: Any, Y: NDArray) -> None:
+def warn_of_lost_squares(model: Any, rows: Any, objective: Any) -> None:
     """Warn if residuals of a fit depend on squares that its kernel has lost.
 
     A polynomial kernel loses squares of columns that are far from zero.
     """
     kernel = model.kernel_
     is_polynomial = isinstance(kernel, PolynomialKernel) and kernel.degree > 1
-    is_dense = rows.shape[1] <= _MOST_COLUMNS and not sp.issparse(rows)
-    if model.scaler_ is not None or not is_polynomial or not is_dense:
+    if model.scaler_ is not None or not is_polynomial or rows.shape[1] > _MOST_COLUMNS:
         return
     index = np.unique(_evenly_spaced(rows))
-    X = rows[index].astype(np.float64)
-    residuals = Y[index] - model._values_of_inputs(X).reshape(len(X), -1)
+    X = _dense(rows[index])
+    Y = objective.targets[index]
+    values = model._values_of_inputs(X).reshape(len(X), -1)
+    loss = getattr(objective, "loss", None)
+    if is_classifier(model):
+        values = np.clip(values, -1.0, 1.0)
+    elif isinstance(loss, LogLinkLoss):
+        Y, values = (y / y.mean() for y in (loss.targets(Y), np.exp(values)))
     what = (
         "the kernel has lost squares of {} of `X`, on which the residuals depend: "
         "next to larger values"
     )
-    _warn_of(model, lost_squares(kernel, X, residuals, Y[index]), what)
+    _warn_of(model, lost_squares(kernel, X, Y - values, Y), what)
 
 
 def lost_squares(kernel: Kernel, X: NDArray, residuals: NDArray, Y: NDArray) -> NDArray:
@@ -113,6 +118,10 @@ def lost_squares(kernel: Kernel, X: NDArray, residuals: NDArray, Y: NDArray) -> 
     if not needed.any():
         return np.flatnonzero(needed)
     return np.flatnonzero(needed & _are_lost(kernel, X, squares))
+
+
+def _dense(X: Any) -> NDArray:
+    return (X.toarray() if sp.issparse(X) else X).astype(np.float64)
 
 
 def _evenly_spaced(rows: Any) -> NDArray:

@@ -22,6 +22,7 @@ decoding.keep_best_*           none: positions of tiles   `TrainingOutputs.check
 products.add_combination       rows of a design           `Design._chosen`
 sgm.run_steps, sgd.run_steps   order of the rows          drawn, not given
 csr.fill_*, sgm.draw_rows      positions                  drawn, not given
+partition.tree_sums            nodes, leaves, outputs     `BoostedTrees`
 =============================  =========================  ==============================
 
 The parts of a model file are checked in the same places, and `nbsketch.files` compares

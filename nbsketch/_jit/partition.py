@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import numpy as np
 from numba.cpython.unsafe.numbers import trailing_zeros
 
 from nbsketch._jit.compiler import REORDER, compiled
@@ -40,6 +39,7 @@ def tree_sums(
     value: Any,
     starts: Any,
     target: Any,
+    leaves: Any,
     out: Any,
     first: int,
     last: int,
@@ -47,8 +47,9 @@ def tree_sums(
     """Add the value of the leaf of each row in tree k to target[k] in `out`.
 
     `rows` (blocks, q, width) and `out` (blocks, targets, width) have the rows of a
-    block side by side. Values starts[k] to starts[k + 1] - 1 are those of the leaves of
-    tree k from left to right; its inner nodes, one less, start at starts[k] - k.
+    block side by side; `leaves` (blocks, width) is a buffer of integers. Values
+    starts[k] to starts[k + 1] - 1 are those of the leaves of tree k from left to right;
+    its inner nodes, one less, start at starts[k] - k.
 
     A descent would be a chain of loads. Instead all nodes are compared with a block of
     rows: unless ``row[feature[j]] <= threshold[j]``, node j removes the leaves of its
@@ -56,23 +57,24 @@ def tree_sums(
     that of the row (Lucchese et al., QuickScorer, SIGIR 2015).
     """
     width = rows.shape[2]
-    leaves = np.empty(width, np.int64)
     for block in range(first, last):
         for k in range(target.size):
             for i in range(width):
-                leaves[i] = -1
+                leaves[block, i] = -1
             for j in range(starts[k] - k, starts[k + 1] - k - 1):
                 # Loads outside of the loop over rows, which is then vectorized.
                 q = feature[j]
                 t = threshold[j]
                 bits = others[j]
                 for i in range(width):
-                    fewer = leaves[i] & bits
-                    leaves[i] = leaves[i] if rows[block, q, i] <= t else fewer
+                    fewer = leaves[block, i] & bits
+                    leaves[block, i] = (
+                        leaves[block, i] if rows[block, q, i] <= t else fewer
+                    )
             place = starts[k]
             r = target[k]
             for i in range(width):
-                out[block, r, i] += value[place + trailing_zeros(leaves[i])]
+                out[block, r, i] += value[place + trailing_zeros(leaves[block, i])]
 
 
 @compiled(fastmath=REORDER)

@@ -231,11 +231,15 @@ def _rarity(values: NDArray, weights: NDArray | None) -> float:
 
 def _scores(values: NDArray, quantiles: NDArray, steps: NDArray) -> NDArray:
     """Return ranks between 0 and 1; equal quantiles have their mean rank."""
-    low = np.interp(values, quantiles, steps)
-    if (quantiles[1:] > quantiles[:-1]).all():
-        return low
-    high = np.interp(-values, -quantiles[::-1], -steps[::-1])
-    return (low - high) / 2
+    order = np.argsort(values)  # ascending values are interpolated faster
+    ascending = values[order]
+    ranks = np.interp(ascending, quantiles, steps)
+    if (quantiles[1:] == quantiles[:-1]).any():
+        high = np.interp(-ascending, -quantiles[::-1], -steps[::-1])
+        ranks = (ranks - high) / 2
+    out = np.empty(len(values))
+    out[order] = ranks
+    return out
 
 
 def _quantiles(rows: NDArray, levels: NDArray, weights: NDArray | None) -> NDArray:

@@ -186,8 +186,10 @@ class BoostedTrees:
         parts = padded.reshape(blocks, width, -1).swapaxes(1, 2)
         columns = np.ascontiguousarray(parts, dtype=np.float64)
         out = np.tile(self.baseline.reshape(-1, 1), (blocks, 1, width))
+        leaves = np.empty((blocks, width), dtype=np.int64)
         seconds = width * len(self.roots) * _SECONDS
-        run_slices(tree_sums, blocks, seconds, columns, *self._layout, out)
+        args = columns, *self._layout, leaves, out
+        run_slices(tree_sums, blocks, seconds, *args)
         values = out.reshape(blocks, *self.baseline.shape, width)
         if self.is_classifier:
             values = softmax(values, axis=2)

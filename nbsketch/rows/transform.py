@@ -114,12 +114,19 @@ class InputScaler:
         """Return the p columns for the rows X (n, q), in the dtype of X."""
         X = check_matrix("X", X, n_features=self.n_features)
         out = np.empty((len(X), len(self.center)), dtype=X.dtype)
+        for part in slices(len(X), _BLOCK_ROWS):
+            out[part] = self._transform(X[part])
+        return out
+
+    def _transform(self, X: NDArray) -> NDArray[np.float64]:
+        """Return the columns in double precision."""
+        out = X.take(self.features, axis=1).astype(np.float64, copy=False)
         steps = np.linspace(0, 1, len(self.quantiles))
-        for j, feature in enumerate(self.features):
-            column = X[:, feature].astype(np.float64)
-            if j >= len(self.plain):
-                column = _scores(column, self.quantiles[:, j - len(self.plain)], steps)
-            out[:, j] = (column - self.center[j]) / self.width[j]
+        ranks = out[:, len(self.plain) :]
+        for column, quantiles in zip(ranks.T, self.quantiles.T, strict=True):
+            column[:] = _scores(column, quantiles, steps)
+        out -= self.center
+        out /= self.width
         return out
 
     def without_ranks(self) -> Self:

@@ -520,7 +520,7 @@ def trimmed(X, y, rng):
     """Return the mask of the rows that are left out of a search."""
     every = np.arange(len(X))
     rows = prepare(X, y[:, None], None, fit_scaler(X, "standard", rng, every), every)
-    kept, _ = trim(rows, FAMILIES["matern-3/2"], rng, Budget(300, np.inf))
+    kept, *_ = trim(rows, FAMILIES["matern-3/2"], rng, Budget(300, np.inf))
     return ~np.isin(every, kept)
 
 

@@ -554,6 +554,38 @@ def test_a_search_no_better_than_its_start_begins_again(monkeypatch):
     assert iterations[1] == search.SHORT.iterations < iterations[0]
 
 
+@pytest.mark.parametrize("preprocessing", ["standard", "rank"])
+def test_searches_of_robust_losses_continue(preprocessing, monkeypatch):
+    X, Y = wiggle(700)
+    searches = []
+    by_evidence = search.Descents._by_evidence
+
+    def record(self, drawn, point, stage, curvature=None):
+        found = by_evidence(self, drawn, point, stage, curvature)
+        searches.append((len(drawn), point, curvature, found))
+        return found
+
+    monkeypatch.setattr(search.Descents, "_by_evidence", record)
+    tune(np.exp(X), Y, robust=True, preprocessing=preprocessing, rng=0)
+    first, second, learned = searches[:3]
+    assert (first[0], second[0]) == (300, 500)
+    assert_array_equal(second[1], first[3].point)
+    assert second[2] is first[3].curvature
+    assert_array_equal(learned[1], second[3].point)
+
+
+@pytest.mark.parametrize("family", ["gaussian", "laplacian"])
+def test_columns_of_a_feature_share_its_length_scale(family):
+    code, features = FAMILIES[family], np.array([0, 1, 2, 1])
+    point = some_point()
+    shared = search.shared_start(point, features, code)
+    X = np.random.default_rng(0).normal(size=(5, 3))
+    kernels = [
+        replace(LEARNABLE[family], bandwidth=np.exp(-p[:-1])) for p in (shared, point)
+    ]
+    assert_allclose(kernels[0](X[:, features]), kernels[1](X))
+
+
 @pytest.mark.parametrize("first, checked", [(200, 100), (290, 290)])
 def test_searches_are_checked_on_other_rows_if_they_suffice(
     monkeypatch, first, checked

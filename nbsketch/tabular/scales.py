@@ -109,7 +109,9 @@ class BlockSearch(ScaleSearch):
         point = spread_start(isotropic, len(rows.scaler.center), self.family)
         return outer_product_start(rows, self.family, point, self.rng)
 
-    def _learned(self, rows: Rows, point: NDArray) -> NDArray:
+    def _learned(
+        self, rows: Rows, point: NDArray, warm: NDArray | None = None
+    ) -> NDArray:
         return learn(preprocessed(rows), self.family, point, self.rng, self.budget)
 
 

@@ -369,7 +369,7 @@ def _fitted(
         new = np.full(len(scaler.features), upper)
         point = np.append(before.carried(scaler, new), before.point[-1])
     search = Descents(selected, family, rng, budget.share(SHORT.iterations))
-    return Selection(scaler, search.learn_briefly(point))
+    return Selection(scaler, search.learn_briefly(point)[0])
 
 
 def _columns(scaler: InputScaler) -> list[tuple[int, bool]]:

@@ -26,7 +26,7 @@ from nbsketch.tuning.criterion import (
     Sample,
     distance_of,
 )
-from nbsketch.tuning.descent import TAU_LIMITS, Budget, Descent, descent_of
+from nbsketch.tuning.descent import TAU_LIMITS, Budget, Curvature, Descent, descent_of
 from nbsketch.tuning.rows import Rows
 
 _START = (1000, 100)  # rows and landmarks of the isotropic start
@@ -101,6 +101,12 @@ def spread_start(isotropic: NDArray, count: int, family: int) -> NDArray:
     return np.append(np.full(count, isotropic[0] - shift), isotropic[-1])
 
 
+def shared_start(point: NDArray, features: NDArray, family: int) -> NDArray:
+    """Return a point of features for columns, which share that of their feature."""
+    shift = np.log(np.bincount(features)) * distance_of(family).power
+    return np.append((point[:-1] - shift)[features], point[-1])
+
+
 def outer_product_start(
     rows: Rows, family: int, point: NDArray, rng: np.random.Generator
 ) -> NDArray:
@@ -147,35 +153,45 @@ class Descents(NamedTuple):
     rng: np.random.Generator
     budget: Budget
 
-    def learn(self, point: NDArray) -> NDArray:
-        """Return the best point of a search from a point."""
+    def learn(self, point: NDArray, warm: NDArray | None = None) -> NDArray:
+        """Return the best point of a search from a point, or a warm start near it."""
         if self.budget.is_spent:
             return point
         if self.rows.is_noisy and not self.rows.has_blocks:
-            return self.by_evidence(point)
+            return self.by_evidence(point, warm)
         start = point
         for point in self._rounds(start):
             if self.rows.is_noisy and self._is_clean(point):
                 return self.by_evidence(start)
         return point
 
-    def learn_briefly(self, point: NDArray) -> NDArray:
-        """Return the point after a short first descent, without a check."""
-        if self.budget.is_spent:
-            return point
-        if not self.rows.is_noisy:
-            return next(self._rounds(point))
-        drawn = self.rows.draw(self.rng, SHORT.rows)
-        return self._by_evidence(drawn, point, SHORT).point
+    def learn_briefly(
+        self,
+        point: NDArray,
+        curvature: Curvature | None = None,
+        most: int | None = None,
+    ) -> tuple[NDArray, Curvature | None]:
+        """Return the point after a short first descent, without a check.
 
-    def by_evidence(self, start: NDArray) -> NDArray:
+        It may continue from a curvature, and the second value is the new one. It has at
+        most this number of rows.
+        """
+        if self.budget.is_spent:
+            return point, curvature
+        if not self.rows.is_noisy:
+            return next(self._rounds(point)), None
+        drawn = self.rows.draw(self.rng, most or SHORT.rows)
+        descent = self._by_evidence(drawn, point, SHORT, curvature)
+        return descent.point, descent.curvature
+
+    def by_evidence(self, start: NDArray, warm: NDArray | None = None) -> NDArray:
         """Return the point of the greatest evidence of few rows."""
         drawn = self.rows.draw(self.rng, _DRAWN)
         first, further = np.split(drawn, [_EVIDENCE.rows])
         # If the rows hardly suffice for a check, the rows of the sample are used.
         others = further[:_CHECK] if 4 * len(further) >= len(first) else first
         errors = self._exact(others)
-        minimum = self._by_evidence(first, start, _EVIDENCE)
+        minimum = self._by_evidence(first, start if warm is None else warm, _EVIDENCE)
         error = errors.left_out(minimum.point)
         if error < _CLEAN or error >= errors.left_out(start):
             minimum = self._second(first, start, minimum)

@@ -33,6 +33,7 @@ from nbsketch.tuning.search import (
     isotropic_start,
     outer_product_start,
     settle,
+    shared_start,
     spread_start,
 )
 
@@ -42,6 +43,8 @@ OUT = 4.0
 _IN = 5.0
 # Rows and landmarks of a fit.
 _FIT = 2000, 100
+# Rows of the first of the two searches, from which the second continues.
+_FIRST = 300
 # Factor from a median absolute deviation to three standard deviations.
 _CUT = 3 * NORMAL
 # Rows among which trimmed ones need some neighbors,
@@ -225,11 +228,12 @@ def tune(
         kind = "standard" if robust else columns
         first = fit_scaler(X, kind, search.rng, weighed, weights=sample_weight)
         rows = prepare(X, Y, sample_weight, first, weighed, alpha=alpha, labels=labels)
+        point = None
         if robust:
-            kept, cut = trim(rows, code, search.rng, budget)
+            kept, cut, point = trim(rows, code, search.rng, budget)
             scaler = fit_scaler(X, columns, search.rng, kept, weights=sample_weight)
             rows = prepare(X, Y, sample_weight, scaler, kept, cut, alpha, labels)
-        errors, best = search.choose(rows, search.candidates(rows))
+        errors, best = search.choose(rows, search.candidates(rows, point))
     return _result(best, LEARNABLE[family], len(weighed), errors)
 
 
@@ -242,8 +246,13 @@ class ScaleSearch(NamedTuple):
     rng: np.random.Generator
     budget: Budget
 
-    def candidates(self, rows: Rows) -> dict[str, Selection]:
-        """Return the candidates by name."""
+    def candidates(
+        self, rows: Rows, warm: NDArray | None = None
+    ) -> dict[str, Selection]:
+        """Return the candidates by name.
+
+        A warm start has one length scale for each feature; it is used for few features.
+        """
         # Equal length scales concern the features, not their ranks.
         plain = rows.without_ranks()
         isotropic = isotropic_start(plain, self.family, self.rng)
@@ -254,7 +263,11 @@ class ScaleSearch(NamedTuple):
             point = self._learned(selected, selection.point)
             pool["selected"] = Selection(selection.scaler, point)
         if selection is None or self._may_miss(rows, len(selection.features)):
-            point = self._learned(rows, self._start(rows, isotropic))
+            features = rows.scaler.features
+            if warm is not None:
+                few = len(features) < MANY
+                warm = shared_start(warm, features, self.family) if few else None
+            point = self._learned(rows, self._start(rows, isotropic), warm)
             pool["learned"] = Selection(rows.scaler, point)
         return pool
 
@@ -287,10 +300,12 @@ class ScaleSearch(NamedTuple):
             return point
         return outer_product_start(rows, self.family, point, self.rng)
 
-    def _learned(self, rows: Rows, point: NDArray) -> NDArray:
+    def _learned(
+        self, rows: Rows, point: NDArray, warm: NDArray | None = None
+    ) -> NDArray:
         search = Descents(rows, self.family, self.rng, self.budget)
         if rows.labels is None:
-            return search.learn(point)
+            return search.learn(point, warm)
         # Blocks alone have 1.6 times the error on one in three parts of concrete.
         sample = rows.sample(self.rng, _VALIDATION_ROWS, _VALIDATION_LANDMARKS[1])
         tried = [search.learn(point), search.by_evidence(point)]
@@ -388,8 +403,8 @@ def _result(
 
 def trim(
     rows: Rows, family: int, rng: np.random.Generator, budget: Budget
-) -> tuple[NDArray, float]:
-    """Return the indices of the inliers, and a threshold for the Huber loss.
+) -> tuple[NDArray, float, NDArray]:
+    """Return the indices of the inliers, a threshold for the Huber loss, and a point.
 
     Fit with equal length scales and trim the rows with residuals above 4 standard
     deviations, at most 5 %; run a short search on the others and trim all rows again
@@ -404,9 +419,12 @@ def trim(
     weights = at_rows(rows.weights, rows.kept)
     rows = rows.clipped()
     point = isotropic_start(rows, family, rng)
+    curvature = None
     for limit in (OUT, _IN, _IN):
         if limit == _IN:
-            point = Descents(rows, family, rng, budget).learn_briefly(point)
+            search = Descents(rows, family, rng, budget)
+            most = None if curvature else _FIRST
+            point, curvature = search.learn_briefly(point, curvature, most)
         residuals, fitted = _residuals(rows, candidates, point, family, rng)
         usual = inliers(residuals, targets, limit, ~fitted, weights)
         sizes = np.linalg.norm(residuals[usual & ~fitted], axis=1)
@@ -419,9 +437,9 @@ def trim(
         rows = candidates.keep(candidates.kept[usual], cut)
     tails = _tails(~usual, residuals, candidates, point, family, budget)
     if tails.any():
-        return candidates.kept[usual | tails], np.inf
+        return candidates.kept[usual | tails], np.inf, point
     spread = np.sqrt(rows.Y[rows.kept].var(axis=0).mean())
-    return rows.kept, cut / spread if min(cut, spread) > 0 else np.inf
+    return rows.kept, cut / spread if min(cut, spread) > 0 else np.inf, point
 
 
 def _are_flagged(rows: Rows, trimmed: NDArray, point: NDArray, family: int) -> NDArray:
@@ -475,7 +493,7 @@ def _tails(
         tails[trimmed] = have_neighbors(others, trimmed, rng)
     if not tails.any():
         return tails
-    point = Descents(candidates, family, rng, budget).learn_briefly(point)
+    point, _ = Descents(candidates, family, rng, budget).learn_briefly(point)
     plain, _ = _residuals(candidates, candidates, point, family, rng)
     return tails & is_learned(tails, residuals, plain)
 

@@ -22,8 +22,8 @@ from nbsketch._jit.gram import (
     VECTOR,
     _apply_profile,
     _broadcast,
+    _call,
     _float_type,
-    _fma,
     _part,
     _sum_features,
     _use_norms,
@@ -41,7 +41,7 @@ _SOURCES = (gram.__file__, threads.__file__)
 
 @compiled(inline="always")
 def _fill_strip(
-    metric, profile, degree, expanded, numbers,
+    metric, profile, degree, expanded, offset,
     rows, packed, norms, start, height, group, strip,
 ):  # fmt: skip
     """Set strip[(t, j, lane)] = k(x_i, x_j), i in tile t, for the rows j of one group.
@@ -58,8 +58,8 @@ def _fill_strip(
             for j in range(GROUP):
                 norm = norms[group * GROUP + j]
                 values = _part(strip, place + j * width, width)
-                _use_norms(metric, numbers[0], own, norm, values)
-    _apply_profile(profile, degree, numbers, strip)
+                _use_norms(metric, own, norm, values)
+    _apply_profile(profile, degree, offset, strip)
 
 
 def _plus(builder, index, constant):
@@ -105,14 +105,12 @@ class _Products:
         """Return element j of v in every lane."""
         b = self.builder
         one = b.load(b.gep(self.V, [_plus(b, self.v, j)]))
-        return _broadcast(b, one, LANES)
+        return _broadcast(b, one, ir.VectorType(ir.DoubleType(), LANES))
 
     def emit(self):
         """Emit the loads, the fused sums, unrolled, and the stores."""
         b = self.builder
         places = [k * LANES for k in range(self.parts)]
-        kind = ir.VectorType(ir.DoubleType(), LANES)
-        name = f"v{LANES}f64"
         x = [self.load(self.V, _plus(b, self.x, k)) for k in places]
         u = [self.load(self.U, _plus(b, self.u, k)) for k in places]
         for j in range(GROUP):
@@ -120,8 +118,8 @@ class _Products:
             v = self.broadcast(j)
             s = self.load(self.S, index)
             for k, value in enumerate(self.values(j)):
-                u[k] = _fma(b, kind, name, v, value, u[k])
-                s = _fma(b, kind, name, x[k], value, s)
+                u[k] = _call(b, "fmuladd", v, value, u[k])
+                s = _call(b, "fmuladd", x[k], value, s)
             self.store(s, self.S, index)
         for k, total in zip(places, u, strict=True):
             self.store(total, self.U, _plus(b, self.u, k))
@@ -151,7 +149,7 @@ def _clear(values):
 
 @compiled(sources=_SOURCES)
 def multiply(
-    metric, profile, degree, expanded, numbers, rows, packed, norms, V, out, store,
+    metric, profile, degree, expanded, offset, rows, packed, norms, V, out, store,
     mode, blocks, places, first, last, together, loop,
 ):  # fmt: skip
     """Add V K to `out` (d, n) for the pairs `first` to `last` - 1, round by round.
@@ -188,7 +186,7 @@ def multiply(
             if mode != READ:
                 group = j // GROUP
                 _fill_strip(
-                    metric, profile, degree, expanded, numbers,
+                    metric, profile, degree, expanded, offset,
                     rows, packed, norms, start, height, group, strip,
                 )  # fmt: skip
             _clear(s)

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from nbsketch._jit.gram import GROUP, PRODUCT, fold, lanes
 from nbsketch._jit.threads import run_tiles
-from nbsketch.gram.form import METRICS, PROFILES, CompiledForm, numbers
+from nbsketch.gram.form import METRICS, PROFILES, CompiledForm
 
 # Rows per register block in double precision.
 _LANES = lanes(8)
@@ -56,8 +56,8 @@ def pack_landmarks(
             spread, norms = _scaled(rows, shift, scale)
     metric = PRODUCT if expanded else METRICS[form.metric]
     profile = PROFILES[form.profile]
-    constants = numbers(form, rows.dtype)
-    kernel = (metric, profile, form.degree, expanded, constants, scale, shift)
+    offset = float(form.offset)
+    kernel = (metric, profile, form.degree, expanded, offset, scale, shift)
     return PackedLandmarks(kernel, (_pack(spread), norms))
 
 

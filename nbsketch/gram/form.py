@@ -86,12 +86,6 @@ class CompiledForm:
         check_choice("profile", self.profile, PROFILES)
 
 
-def numbers(form: CompiledForm, dtype: np.dtype) -> NDArray:
-    """Return 1, log 2, the offset and the highest exponent of a dtype."""
-    highest = -np.finfo(dtype).minexp
-    return np.array([1, np.log(2), form.offset, highest], dtype=dtype)
-
-
 class KernelLike(Protocol):
     """The methods of a kernel that a Gram matrix calls.
 

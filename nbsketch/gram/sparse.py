@@ -12,7 +12,7 @@ from nbsketch._jit.gram import finish
 from nbsketch._jit.threads import run_tiles
 from nbsketch._machine.blas import one_thread
 from nbsketch._machine.memory import slices
-from nbsketch.gram.form import PROFILES, CompiledForm, numbers
+from nbsketch.gram.form import PROFILES, CompiledForm
 
 # Metrics that are functions of an inner product and two norms.
 _FROM_PRODUCT = {
@@ -135,7 +135,7 @@ def _finish(
     """Convert sums to kernel values in place, and fold them if there are weights."""
     if weights is None:
         weights = _arrays(sp.csr_array((0, tile.shape[1])))
-    kernel = (PROFILES[form.profile], form.degree, numbers(form, tile.dtype))
+    kernel = (PROFILES[form.profile], form.degree, float(form.offset))
     seconds = jit.TILE_ROWS * tile.shape[1] * _SECONDS_PER_VALUE
     run_tiles(finish, _tiles(tile), seconds, tile, kernel, weights, out, start)
 

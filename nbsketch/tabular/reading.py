@@ -176,7 +176,7 @@ def _of_frame(frame: nw.DataFrame[Any], categories: Collection[int]) -> list[Val
         if objects is not None and _is_text(dtype):
             out[j] = _of_objects(objects[:, j], str(names[j]), j in categories)
         elif hasattr(dtype, "ordered"):
-            out[j] = _of_levels(frame.to_native().iloc[:, j].array)
+            out[j] = _of_levels(frame.to_native()[names[j]].array)
         elif j in categories or not (isinstance(dtype, np.dtype) or dtype in _PLAIN):
             out[j] = _of_series(frame[:, j], j in categories)
         else:
@@ -219,16 +219,15 @@ def _types(frame: nw.DataFrame[Any]) -> list[Any]:
     native = list(frame.to_native().dtypes)
     types = dict[Any, Any]()
     for j, dtype in enumerate(native):
-        if dtype in types:
+        if hasattr(dtype, "ordered") or dtype in types:
             continue
-        name = str(dtype)
         if isinstance(dtype, np.dtype) and dtype.kind in "biuf":
             types[dtype] = np.dtype(_precision(dtype))
-        elif name == "category":
-            types[dtype] = dtype
         else:
+            name = str(dtype)
             types[dtype] = name if name in _TEXT_TYPES else frame[:, j].dtype
-    return [types[dtype] for dtype in native]
+    # Categories, which are compared level by level, are not looked up.
+    return [dtype if hasattr(dtype, "ordered") else types[dtype] for dtype in native]
 
 
 def _is_text(dtype: Any) -> bool:

@@ -15,7 +15,6 @@ from functools import partial
 from itertools import product
 
 import numba
-import numpy as np
 from llvmlite import binding, ir
 from numba import types
 from numba.core import cgutils
@@ -25,7 +24,7 @@ from numba.extending import intrinsic
 from numba.np.arrayobj import populate_array
 
 from nbsketch._jit import threads
-from nbsketch._jit.compiler import compiled
+from nbsketch._jit.compiler import compiled, empty
 from nbsketch._jit.threads import in_parallel
 
 _SOURCES = (threads.__file__,)
@@ -451,7 +450,7 @@ def fold(
     step = VECTOR * BLOCK // packed.itemsize
     # Features of rows, sums and norms. Slices, assignments to them and other arrays
     # would take 0.1 to 0.3 s each to compile.
-    scratch = np.empty((X.shape[1] + GROUP + 1) * width, packed.dtype)
+    scratch = empty((X.shape[1] + GROUP + 1) * width, packed.dtype)
     sums = X.shape[1] * width
     row_norms = _part(scratch, sums + GROUP * width, width)
     for tile in range(first, last):

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from nbsketch._jit import threads
-from nbsketch._jit.compiler import REORDER, compiled
+from nbsketch._jit.compiler import REORDER, compiled, empty
 from nbsketch._jit.threads import in_parallel
 
 # Number of parts whose sums are computed in parallel.
@@ -131,55 +131,52 @@ def add_few_combinations(Z: Any, A: Any, out: Any) -> None:
 
 
 @compiled(fastmath=REORDER)
-def _add_four(Z, rows, weights, v, out):
-    z0 = Z[rows[0]]
-    z1 = Z[rows[1]]
-    z2 = Z[rows[2]]
-    z3 = Z[rows[3]]
+def _add_four(Z, rows, shares, V, c, out, part):
+    i0 = rows[0]
+    i1 = rows[1]
+    i2 = rows[2]
+    i3 = rows[3]
     t0 = t1 = t2 = t3 = 0.0
-    for j in range(v.size):
-        t0 += v[j] * z0[j]
-        t1 += v[j] * z1[j]
-        t2 += v[j] * z2[j]
-        t3 += v[j] * z3[j]
-    t0 = weights[0] * t0
-    t1 = weights[1] * t1
-    t2 = weights[2] * t2
-    t3 = weights[3] * t3
-    for j in range(v.size):
-        out[j] += (t0 * z0[j] + t1 * z1[j]) + (t2 * z2[j] + t3 * z3[j])
-
-
-@compiled(inline="always")
-def _add_part(Z, V, weights, out, part):
-    """Add the rows of one part to out[part] (d, s), four of nonzero weight at a time.
-
-    The last ones are completed by rows that are ignored.
-    """
-    n = Z.shape[0]
-    rows = np.empty(4, np.intp)
-    shares = np.empty(4)
-    for c in range(V.shape[0]):
-        count = 0
-        for i in range(part * n // PARTS, (part + 1) * n // PARTS):
-            if weights[c, i] != 0.0:
-                rows[count] = i
-                shares[count] = weights[c, i]
-                count += 1
-            if count == 4:
-                _add_four(Z, rows, shares, V[c], out[part, c])
-                count = 0
-        if count > 0:
-            rows[count:] = rows[0]
-            shares[count:] = 0.0
-            _add_four(Z, rows, shares, V[c], out[part, c])
+    for j in range(V.shape[1]):
+        t0 += V[c, j] * Z[i0, j]
+        t1 += V[c, j] * Z[i1, j]
+        t2 += V[c, j] * Z[i2, j]
+        t3 += V[c, j] * Z[i3, j]
+    t0 = shares[0] * t0
+    t1 = shares[1] * t1
+    t2 = shares[2] * t2
+    t3 = shares[3] * t3
+    for j in range(V.shape[1]):
+        out[part, c, j] += (t0 * Z[i0, j] + t1 * Z[i1, j]) + (
+            t2 * Z[i2, j] + t3 * Z[i3, j]
+        )
 
 
 @compiled(sources=(threads.__file__,))
 def add_normal(Z, V, weights, out, first, last, together, loop):
-    """Add V Z^T W Z to `out` (PARTS, d, s), for V (d, s) and weights (d, n)."""
+    """Add V Z^T W Z to `out` (PARTS, d, s), for V (d, s) and weights (d, n).
+
+    Four rows of nonzero weight at a time; the last ones are completed by rows that are
+    ignored. Slices of arrays would take 0.1 s to compile.
+    """
     if loop:
         in_parallel()
         return
+    n = Z.shape[0]
+    rows = empty(4, np.intp)
+    shares = empty(4, np.float64)
     for part in range(first, last):
-        _add_part(Z, V, weights, out, part)
+        end = (part + 1) * n // PARTS
+        for c in range(V.shape[0]):
+            count = 0
+            for i in range(part * n // PARTS, end):
+                if weights[c, i] != 0.0:
+                    rows[count] = i
+                    shares[count] = weights[c, i]
+                    count += 1
+                if count == 4 or (count > 0 and i == end - 1):
+                    for k in range(count, 4):
+                        rows[k] = rows[0]
+                        shares[k] = 0.0
+                    _add_four(Z, rows, shares, V, c, out, part)
+                    count = 0

@@ -8,13 +8,12 @@ of threads; threads need no accumulators.
 Kernel values are float32 or float64, products and sums are float64.
 """
 
-import numpy as np
 from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
 from nbsketch._jit import gram, threads
-from nbsketch._jit.compiler import compiled
+from nbsketch._jit.compiler import compiled, empty
 from nbsketch._jit.gram import (
     BLOCK,
     GROUP,
@@ -174,12 +173,12 @@ def multiply(
         n_columns = V.shape[0]
         m = V.shape[1]
         width = VECTOR * BLOCK // rows.itemsize
-        made = np.empty(GROUP * height, rows.dtype)
-        u = np.empty(n_columns * height)
+        made = empty(GROUP * height, rows.dtype)
+        u = empty(n_columns * height, V.dtype)
         _clear(u)
         # The second half excludes values that tiles on the diagonal have already added
         # to u.
-        s = np.empty(2 * n_columns * GROUP * LANES)
+        s = empty(2 * n_columns * GROUP * LANES, V.dtype)
         for j in range(blocks[b], blocks[b + 1], GROUP):
             strip = made if mode == MAKE else _part(store, place, made.size)
             place += made.size

@@ -14,7 +14,7 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from nbsketch._jit.compiler import REORDER, compiled
+from nbsketch._jit.compiler import REORDER, compiled, empty
 
 GAUSSIAN, MATERN_12, MATERN_32, MATERN_52, LAPLACIAN = range(5)
 FAMILIES = {
@@ -170,7 +170,7 @@ def invert(A: Any, noise: Any, log_dets: Any, first: int, last: int) -> None:
     the logarithm is not finite. Sweeps turn minus a matrix into its inverse.
     """
     n = A.shape[1]
-    v = np.empty(n)
+    v = empty(n, A.dtype)
     for t in range(first, last):
         B = A[t]
         for i in range(n):
@@ -218,7 +218,7 @@ def multiply_slopes(
     """
     c = A.shape[1]
     whole = c - c % 4
-    w = np.empty(c)
+    w = empty(c, A.dtype)
     for t in range(first, last):
         B = A[t]
         for i in range(c):

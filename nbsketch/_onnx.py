@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from nbsketch._expansion import compiled_form
 from nbsketch.gram import CompiledForm
 from nbsketch.gram.form import middle_of
-from nbsketch.losses import LogLinkLoss, as_loss
+from nbsketch.losses import LogLinkLoss, fitted_loss
 from nbsketch.rows.transform import InputScaler
 
 # Operator set version: the first with all operators in double precision.
@@ -38,7 +38,7 @@ def write_onnx(model: Any, path: Any) -> None:
     scores = graph(
         "Add", graph("MatMul", values, beta), np.atleast_1d(model.intercept_)
     )
-    if isinstance(as_loss(getattr(model, "loss", "square")), LogLinkLoss):
+    if hasattr(model, "loss") and isinstance(fitted_loss(model), LogLinkLoss):
         scores = graph("Exp", scores)
     n_outputs = None if model.coef_.ndim == 1 else beta.shape[1]
     if n_outputs is None:

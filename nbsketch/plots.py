@@ -362,7 +362,7 @@ class QuantileDisplay:
         """Draw the quantiles of a fitted model: see `plot_quantiles`."""
         x = np.asarray(X)[:, feature]
         label = f"feature {feature}"
-        return cls(x, model.predict(X), model.quantiles, y, label).plot(ax=ax)
+        return cls(x, model.predict(X), model.quantiles_, y, label).plot(ax=ax)
 
     @classmethod
     def from_predictions(

@@ -66,6 +66,14 @@ def test_models(model, method, tmp_path):
     np.testing.assert_allclose(found, expected, atol=1e-6 * abs(expected).max())
 
 
+def test_the_loss_is_that_of_the_fit(tmp_path):
+    model = SketchedKernelRegressor(loss="poisson", **SMALL).fit(X, Y > 0)
+    expected = model.predict(NEW), model.summary()
+    model.set_params(loss="square")
+    np.testing.assert_allclose(scores(model, tmp_path), expected[0], rtol=1e-5)
+    assert model.summary() == expected[1]
+
+
 def test_several_outputs(tmp_path):
     model = SketchedKernelRegressor(**SMALL).fit(X, np.column_stack([Y, -2 * Y]))
     np.testing.assert_allclose(scores(model, tmp_path), model.predict(NEW), atol=1e-5)

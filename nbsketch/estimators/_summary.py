@@ -12,7 +12,7 @@ from nbsketch.files import encode
 from nbsketch.fitting.methods import least_tol
 from nbsketch.fitting.sketched import shortest_scales
 from nbsketch.kernels import LinearKernel
-from nbsketch.losses import SquareLoss, as_loss
+from nbsketch.losses import SquareLoss, fitted_loss
 from nbsketch.rows.inputs import is_pairwise
 from nbsketch.rows.transform import InputScaler
 from nbsketch.sketches import LandmarkSketch, SubsamplingSketch
@@ -216,13 +216,13 @@ def _kind_by_passes(model: Any) -> str | None:
     """Return the kind of loss if the solver may have used passes, else None."""
     if _is_square(model):
         return "square"
-    loss = getattr(model, "loss", None)
-    if loss is not None and as_loss(loss).is_smooth:
+    has_loss = hasattr(model, "loss")
+    if has_loss and fitted_loss(model).is_smooth:
         return "smooth"
     is_free = model.sketch is None and model.size is None
-    kind = "joint" if loss is None else "kinked"
+    kind = "kinked" if has_loss else "joint"
     return kind if is_free or model.sketch_.is_identity else None
 
 
 def _is_square(model: Any) -> bool:
-    return getattr(model, "loss", None) in ("square", SquareLoss())
+    return hasattr(model, "loss") and fitted_loss(model) == SquareLoss()

@@ -10,6 +10,8 @@ from nbsketch._jit.compiler import REORDER, compiled
 TILE = 1024
 # Number of rows for which the nodes of a tree are evaluated together.
 BLOCK = 256
+# Blocks are multiples of it: remainders of vectorized loops would take longer.
+LANES = 8
 
 
 @compiled()

@@ -13,7 +13,7 @@ from sklearn.ensemble import (
     HistGradientBoostingRegressor,
 )
 
-from nbsketch._jit.partition import BLOCK, tree_sums
+from nbsketch._jit.partition import BLOCK, LANES, tree_sums
 from nbsketch._jit.threads import run_slices
 from nbsketch._report.fields import array, stored
 from nbsketch._report.validation import check_indices
@@ -179,12 +179,13 @@ class BoostedTrees:
 
     def predict(self, rows: NDArray) -> NDArray:
         """Return the means over the fits, (n, d), at encoded rows."""
-        n = len(rows)
-        width = min(BLOCK, n)
+        n, q = rows.shape
+        width = min(BLOCK, -(-n // LANES) * LANES)
         blocks = -(-n // width)
-        padded = np.pad(rows, ((0, blocks * width - n), (0, 0)))
-        parts = padded.reshape(blocks, width, -1).swapaxes(1, 2)
-        columns = np.ascontiguousarray(parts, dtype=np.float64)
+        padded = np.zeros((blocks * width, q))
+        padded[:n] = rows
+        parts = padded.reshape(blocks, width, q).swapaxes(1, 2)
+        columns = np.ascontiguousarray(parts)
         out = np.tile(self.baseline.reshape(-1, 1), (blocks, 1, width))
         leaves = np.empty((blocks, width), dtype=np.int64)
         seconds = width * len(self.roots) * _SECONDS

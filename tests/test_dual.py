@@ -271,6 +271,26 @@ def test_a_cold_start_factorizes_all_rows_a_few_times(loss, most, monkeypatch):
     assert sum(count > 240 for count in counts) <= most
 
 
+@pytest.mark.parametrize(
+    "tol, alpha, single", [(1e-2, 1e-2, True), (1e-4, 1e-2, False), (1e-2, 1e-9, False)]
+)
+def test_only_coarse_fits_have_factors_in_single_precision(
+    tol, alpha, single, monkeypatch
+):
+    X, y = make_rows(200)
+    y = np.sign(y - np.median(y) + 1e-9)
+    types = set()
+
+    def recorded(matrix, *args):
+        types.add(matrix.dtype)
+        return raised(matrix, *args)
+
+    raised = dual_search.raised_cholesky
+    monkeypatch.setattr(dual_search, "raised_cholesky", recorded)
+    solution = solve_dual(MaternKernel(2.0)(X), y, "logistic", alpha, tol=tol)
+    assert solution.converged and (types == {np.dtype("f4")}) == single
+
+
 def test_a_preconditioner_is_built_only_where_rows_are_too_many_to_factorize(
     monkeypatch,
 ):

@@ -90,6 +90,28 @@ def test_kinks_of_few_rows_are_solved_by_the_dual(loss, more, method, data):
     assert few.method == "Newton"
 
 
+@pytest.mark.parametrize("n_classes, warm", [(2, True), (5, False)])
+def test_a_fit_starts_from_the_mean_of_the_splits(n_classes, warm, data, monkeypatch):
+    X, y = data
+    labels = np.argsort(np.argsort(y)) * n_classes // N
+    calls = []
+
+    def recorded(*args, state, **options):
+        for solution in solve(*args, state=state, **options):
+            calls.append((state, solution.state))
+            yield solution
+
+    solve = ScalarObjective.dual_path
+    monkeypatch.setattr(ScalarObjective, "dual_path", recorded)
+    model = SketchedKernelClassifier(loss="hinge", bandwidth=1.0, random_state=0)
+    model.fit(X, labels)
+    start, end = calls[-1]
+    assert (start is not None) == warm
+    if start:
+        assert start.coef.shape == start.dual.shape == (N, 1)
+        assert np.corrcoef(start.dual[:, 0], end.dual[:, 0])[0, 1] > 0.9
+
+
 def test_penalty_and_width_are_chosen_on_a_sample(few, data):
     X, y = data
     model = SketchedKernelRegressor(loss="huber", sketch="identity", random_state=0)

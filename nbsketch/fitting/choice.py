@@ -88,11 +88,11 @@ class Choice(NamedTuple):
 
 def choose_on_sample(
     data: SketchedData, objective: Any, kind: type[SplitSample]
-) -> tuple[SketchedData, float, OrderEffect | None]:
+) -> tuple[SketchedData, float, OrderEffect | None, State | None]:
     """Choose alpha, and a factor of learned length scales, on a sample of the rows.
 
-    Return the rows with the chosen kernel, alpha, and the effect of the order of the
-    rows on the choice.
+    Return the rows with the chosen kernel, alpha, the effect of the order of the rows
+    on the choice, and a warm start if there is one.
     """
     kernel = data.kernel
     n = data.rows.shape[0]
@@ -107,7 +107,11 @@ def choose_on_sample(
         best = sample.chosen(sample.search(kernel, start))
     else:
         best = _choose_width(sample, kernel, start)
-    return (_with_kernel(data, best.kernel), ratio * best.shift / n, first.order)
+    same = len(sample.order) == n
+    same = same and sample.objective.targets.shape == objective.targets.shape
+    start = sample.start(best) if same else None
+    chosen = _with_kernel(data, best.kernel)
+    return chosen, ratio * best.shift / n, first.order, start
 
 
 def _choose_width(sample: SplitSample, kernel: Any, start: float) -> Choice:
@@ -182,6 +186,7 @@ class SplitSample:
     solved: list[Choice] = field(default_factory=list)
     # The last kernel and its matrix.
     matrices: list[tuple[Any, Any]] = field(default_factory=list)
+    order: NDArray = field(default_factory=lambda: np.empty(0, int))  # among all rows
 
     @classmethod
     def relative(cls, objective: Any) -> tuple[Any, float]:
@@ -217,7 +222,7 @@ class SplitSample:
         parts = places[: n_splits * count].reshape(n_splits, count)
         splits = [(np.delete(places, part), part) for part in parts]
         rows = take_rows(data.kernel, data.rows, order)
-        return cls(rows, objective.take(order), splits, data.rng)
+        return cls(rows, objective.take(order), splits, data.rng, order=order)
 
     @cached_property
     def validation(self) -> Any:
@@ -276,6 +281,10 @@ class SplitSample:
     def chosen(self, grid: list[Choice]) -> Choice:
         """Return the choice of a grid for the fit (unchanged here)."""
         return self.best(grid)
+
+    def start(self, best: Choice) -> State | None:
+        """Return a warm start of a fit to all rows of the sample (none here)."""
+        return None
 
     def variance(self, kernel: Any) -> float:
         """Return the variance of the kernel features on a subset of the rows.
@@ -509,6 +518,21 @@ class DualSample(SplitSample):
         if not (self.matrices and self.matrices[0][0] is kernel):
             self.matrices[:] = [(kernel, gram(kernel, self.rows))]
         return self.matrices[0][1]
+
+    def start(self, best: Choice) -> State | None:
+        """Return the mean of the solutions of all splits, in the order of all rows."""
+        states: Any = self._nearest(best.kernel, best.shift)
+        n = len(self.order)
+        counts = np.zeros((n, 1))
+        sums = np.zeros((2, n, np.shape(states[0].coef)[1]))
+        for (fitted, _), state in zip(self.splits, states, strict=True):
+            rows = self.order[fitted]
+            counts[rows] += 1
+            sums[:, rows] += state.coef, state.dual
+        if not counts.all():
+            return None
+        coef, dual = sums / counts
+        return State(coef, np.mean([s.intercept for s in states], axis=0), dual)
 
     def scored(self, choices: list[Choice]) -> list[Choice]:
         """Return the choices with errors on the rows without gross errors."""

@@ -52,7 +52,7 @@ from nbsketch.solvers.conjugate import (
 from nbsketch.solvers.design import Design, centered
 from nbsketch.solvers.left_out import Fold, OrderEffect
 from nbsketch.solvers.passes import LandmarkDesign
-from nbsketch.solvers.solution import Solution
+from nbsketch.solvers.solution import Solution, State
 
 # If conjugate gradients do not converge, use a Cholesky factor up to this many rows.
 _MOST_DENSE_ROWS = 10_000
@@ -89,6 +89,7 @@ class Method(ABC):
     known_alpha: float | None = None
     # Whether the order of the rows contradicts the choice of the penalty.
     order: OrderEffect | None = None
+    start: State | None = None  # warm start of a solution with one coefficient a row
 
     # Sample on which penalty and width are chosen; None: all rows.
     sample: ClassVar[type[SplitSample] | None] = None
@@ -108,8 +109,10 @@ class Method(ABC):
             on_landmarks = not self.data.sketch.is_identity
             joint = on_landmarks and self.objective.loss_kind == "joint"
             kind = LevelsSample if joint else self.sample
-            data, alpha, order = choose_on_sample(self.data, self.objective, kind)
-        return replace(self, data=data, known_alpha=alpha, order=order)
+            data, alpha, order, start = choose_on_sample(
+                self.data, self.objective, kind
+            )
+        return replace(self, data=data, known_alpha=alpha, order=order, start=start)
 
     def choose_width(self) -> Method:
         """Return the method with the kernel width for the penalty."""
@@ -498,7 +501,7 @@ class Dual(Newton):
         Kernel values switch to double precision when single precision is too coarse.
         """
         n = self.data.sketch.shape[1]
-        state = None
+        state = self.start
         K = self._gram(np.float64 if n <= _DOUBLE_ROWS else np.float32)
         for alpha in map(float, alphas):
             solution = self._solution(K, alpha, state)

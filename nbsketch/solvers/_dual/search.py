@@ -51,10 +51,14 @@ _PART = 0.4
 STEPS = 100
 # Share of the trace added to the diagonal of an indefinite matrix.
 _JITTER = 1e-15
-# First sigma relative to the mean residual: most rows are between kinks. With 100, more
-# steps factorize nearly all rows (1.4 to 1.7 times the time for four losses at a gap of
-# 1e-2); with 5, weak penalties of joint levels lose digits. With a warm start it is
-# smaller.
+# Coarse fits have factors in single precision if the smallest addition to the diagonal
+# is this multiple of the jitter: 1e-4 of the mean diagonal.
+_COARSE_TOL = 1e-3
+_COARSE = 1e11
+# First sigma plus gam relative to the mean residual: most rows are between kinks. With
+# 100, more steps factorize nearly all rows (1.4 to 1.7 times the time for four losses
+# at a gap of 1e-2); with 5, weak penalties of joint levels lose digits. With a warm
+# start it is smaller.
 _COLD = 10.0
 _WARM = 1.0
 # A first step from there that is shorter leads nowhere: a cold start takes 6 to 18
@@ -99,6 +103,7 @@ class InsideSystem(NamedTuple):
     output: NDArray  # (n,), number of the output of each row
     total: NDArray | None  # of d for each output; None without intercepts
     tolerance: float  # largest weighted square of the residual
+    coarse: bool  # whether single precision suffices for the factor
 
 
 class Direction(NamedTuple):
@@ -157,10 +162,14 @@ def _factorize(K: SymmetricOperator, rows: NDArray, system: InsideSystem) -> Dir
         return Direction(d, np.zeros(sums.count), d, 0)
     matrix = K.block(rows)
     matrix[np.diag_indices_from(matrix)] += system.shift / system.weights[rows]
+    jitter = _JITTER * float(np.trace(matrix))
+    added = system.shift / float(system.weights.max())
+    if system.coarse and added * len(rows) > _COARSE * jitter:
+        matrix = matrix.astype(np.float32)
     # LAPACK reads columns, and the matrix is symmetric: its transpose is copied faster.
-    upper, _ = raised_cholesky(matrix.T, 0.0, _JITTER * float(np.trace(matrix)))
+    upper, _ = raised_cholesky(matrix.T, 0.0, jitter)
     sides = np.column_stack([system.right[rows], sums.indicators])
-    solved = solve_positive_upper(upper, sides)
+    solved = solve_positive_upper(upper, sides.astype(matrix.dtype)).astype(float)
     sums.set(solved[:, 1:])
     d[rows] = sums.project(solved[:, 0], system.total)
     return Direction(d, sums.shift, None, 0)
@@ -382,7 +391,7 @@ class DualSearch:
         sizes = sizes[(sizes > 0) & (p.weights > 0)]
         if not len(sizes):
             return 0.0
-        return self._useful(share * typical_mean(sizes) / p.rows.steepest)
+        return self._useful(share * typical_mean(sizes) / p.rows.steepest - p.rows.gam)
 
     def _useful(self, sigma: float) -> float:
         return sigma if sigma > _SMOOTH * self.problem.rows.gam else 0.0
@@ -416,7 +425,10 @@ class DualSearch:
             error = min(error, _ACCURACY * point.young)
         tolerance = 2 * p.n * point.smoothness * error
         lam = p.shift * point.smoothness
-        system = InsideSystem(weights, lam, right, self.output, total, tolerance)
+        coarse = self.limits.tol >= _COARSE_TOL
+        system = InsideSystem(
+            weights, lam, right, self.output, total, tolerance, coarse
+        )
         inside = yield from solve_inside(self.K, self.precondition, system, self.hard)
         product = inside.product
         self.inner = inside.steps

@@ -318,6 +318,27 @@ def test_a_column_of_numbers_with_a_mark_of_missing_ones_is_reported(missing):
         fitted([f"{k}.5" for k in numbers])
 
 
+@pytest.mark.parametrize("form", ["${:,.2f}", "{:.2f}%", " {:.2f} €"])
+def test_numbers_with_units_as_text_are_reported(form):
+    texts = [form.format(1000 * k + 0.25) for k in range(40)]
+    for values in (texts, texts * 3):
+        with pytest.warns(UserWarning, match="40 of them are numbers stored as text"):
+            fitted(values)
+
+
+@pytest.mark.parametrize(
+    "form", ["%Y-%m-%d", "%d/%m/%y", "%d.%m.%Y", "%Y-%m-%dT%H:%M:%SZ", "%m/%d/%Y %H:%M"]
+)
+def test_dates_as_text_are_reported(form):
+    texts = pd.date_range("1969-11-30", periods=40, freq="7D").strftime(form).tolist()
+    hint = "40 of them are dates stored as text or .*. Convert it to dates first, or"
+    for values in (texts, texts * 3):
+        with pytest.warns(UserWarning, match=hint):
+            fitted(values)
+    fitted([f"{k}-{k}" for k in range(40)])  # without a warning
+    fitted([f"123-45-{k:04}" for k in range(40)])
+
+
 def test_the_warning_of_numbers_is_at_the_call_of_fit():
     rng = np.random.default_rng(0)
     X = np.array([[str(k), "a"] for k in rng.integers(0, 40, 200)], dtype=object)

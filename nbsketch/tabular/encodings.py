@@ -1,5 +1,6 @@
 """Fitted encodings of one column: numbers, dates, or the levels of a category."""
 
+import re
 from decimal import Decimal, InvalidOperation
 from typing import Annotated, Any
 
@@ -18,6 +19,12 @@ MOST_LEVELS = 12
 _IDENTIFIER = "is not used: it has {} levels, which identify rows"
 _CODES = "is encoded by the mean targets of its {} levels"
 _LISTED = 3
+# Text that is a number without these marks, and dates as text.
+_MARKS = re.compile(r"[$€£%,\s]")
+_DATE = re.compile(
+    r"(\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[-/]\d{1,2}[-/]\d{2,4}"
+    r"|\d{1,2}\.\d{1,2}\.\d{4}|\d{4}-\d{2})([ T]\d.*)?"
+)
 # Number of random folds whose target codes are means over the other folds.
 FOLDS = 5
 _PARTS = "_year", "_month", "_day", "_weekday", "_hour", "_days"
@@ -306,9 +313,9 @@ def fit_encoding(
     if len(values.levels) <= MOST_LEVELS:
         return _one_hot(name, values, targets, weights)
     if len(values.levels) > len(values.data) / 2:
-        _warn_of_numbers(name, values, _IDENTIFIER)
+        _warn_of_text(name, values, _IDENTIFIER)
         return _unused(name, values, "identifier")
-    _warn_of_numbers(name, values, _CODES)
+    _warn_of_text(name, values, _CODES)
     return _target_codes(name, values, targets, weights)
 
 
@@ -340,25 +347,28 @@ def cross_fitted(
     return out
 
 
-def _warn_of_numbers(name: str, values: Values, use: str) -> None:
-    """Warn if most levels of a column are numbers, and list the other levels.
+def _warn_of_text(name: str, values: Values, use: str) -> None:
+    """Warn if most levels of a column are numbers or dates, and list the other levels.
 
     Target codes of whole numbers alone cause no warning: they may be category names.
     """
-    numbers = [as_number(level) for level in values.levels]
-    others = [repr(k) for k, z in zip(values.levels, numbers, strict=True) if z is None]
-    count = len(numbers) - len(others)
-    is_whole = not others and all(
-        z is not None and z == z.to_integral() for z in numbers
-    )
-    if 2 * count <= len(numbers) or (use == _CODES and (values.numeric or is_whole)):
+    levels = values.levels
+    numbers = [as_number(_MARKS.sub("", level)) for level in levels]
+    dates = [_DATE.fullmatch(level) for level in levels]
+    are_dates = 2 * (len(dates) - dates.count(None)) > len(dates)
+    kind, hint = ("dates", "") if are_dates else ("numbers", " (missing ones to NaN)")
+    pairs = zip(levels, dates if are_dates else numbers, strict=True)
+    others = [repr(level) for level, found in pairs if found is None]
+    count = len(levels) - len(others)
+    is_whole = all(z is not None and z == z.to_integral() for z in numbers)
+    if 2 * count <= len(levels) or (use == _CODES and (values.numeric or is_whole)):
         return
     listed = ", ".join(others[:_LISTED]) + (", ..." if len(others) > _LISTED else "")
     warn(
-        f"column {name!r} of `X` {use.format(len(numbers))}, but {count} of them are "
-        "numbers stored as text or categories"
+        f"column {name!r} of `X` {use.format(len(levels))}, but {count} of them are "
+        f"{kind} stored as text or categories"
         + (f", and others are {listed}" if others else "")
-        + ". Convert it to numbers first (missing ones to NaN), or drop it"
+        + f". Convert it to {kind} first{hint}, or drop it"
     )
 
 

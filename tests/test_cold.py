@@ -26,15 +26,14 @@ nbsketch.{name}(random_state=0, {settings}).fit(X, y).predict(X)
 # Functions on disk after a first fit and prediction, each for one kind of arguments.
 SQUARES = {"fold", "kernel_and_slope", "row_products"}
 LOSSES = SQUARES | {
-    "add_all", "add_combination", "dual_point", "loss_values", "slope_along",
-    "young_sum",
+    "add_all", "add_combination", "dual_point", "slope_along", "young_sum",
 }  # fmt: skip
 BLOCKS = {"distances", "invert", "multiply_slopes", "weighted_distances"}
 QUANTILES = {"products_of_few", "add_few_combinations", "fill_uniforms"}
 FITS = [
     ("SketchedKernelRegressor", 300, "", SQUARES),
     ("SketchedKernelRegressor", 300, "loss='huber'", LOSSES),
-    ("SketchedKernelClassifier", 300, "", LOSSES | BLOCKS | {"kink_distance"}),
+    ("SketchedKernelClassifier", 300, "", LOSSES | BLOCKS),
     (
         "JointQuantileRegressor", 300, "",
         LOSSES - {"row_products", "add_combination"} | QUANTILES,

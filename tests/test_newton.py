@@ -19,6 +19,7 @@ from nbsketch.solvers._newton.problem import newton_problem
 from nbsketch.solvers._newton.search import ActiveRows
 from nbsketch.solvers.design import ArrayDesign, Design
 from nbsketch.solvers.newton import solve_scalar
+from nbsketch.solvers.row_loss import RowLoss
 from nbsketch.solvers.solution import State
 
 ALL = [
@@ -660,10 +661,9 @@ def test_kernels_agree_with_plain_numpy(loss, sigma):
     assert_allclose(young, weights @ terms, atol=1e-12)
     plain = kernels.young_sum(res, weights, a, lo, hi, gam, eps)
     assert_allclose(plain, young, atol=1e-12)
-    out = np.empty(n)
-    kernels.loss_values(res, lo, hi, gam, eps, out)
-    assert_allclose(out, loss.elq.value(res), atol=1e-14)
-    kernels.kink_distance(res, center, lo, hi, gam, eps, sigma, out)
+    rows = RowLoss(lo, hi, gam, eps)
+    assert_allclose(rows.values(res), loss.elq.value(res), atol=1e-14)
+    out = rows.kink_distance(res, center, sigma)
     assert ((out == 0) == inside).all() or gam + sigma == 0
     for side in (-0.99, 0.99):  # a residual that moves less keeps its dual point
         moved = np.empty(n)

@@ -88,42 +88,6 @@ def young_sum(
 
 
 @compiled(fastmath=REORDER)
-def loss_values(res: Any, lo: Any, hi: Any, gam: float, eps: float, out: Any) -> None:
-    """Fill `out` with psi(res)."""
-    inv_gam = _inverse(gam)
-    for i in range(res.shape[0]):
-        top = _clip(_soft(res[i], eps) * inv_gam, lo[i], hi[i])
-        out[i] = top * (res[i] - 0.5 * gam * top) - eps * abs(top)
-
-
-@compiled(fastmath=REORDER)
-def kink_distance(
-    res: Any,
-    center: Any,
-    lo: Any,
-    hi: Any,
-    gam: float,
-    eps: float,
-    sigma: float,
-    out: Any,
-) -> None:
-    """Fill `out` with the distance of a residual before its dual point changes.
-
-    0 strictly between kinks; the bounds must be finite.
-    """
-    den = gam + sigma
-    for i in range(res.shape[0]):
-        v = res[i] + sigma * center[i]
-        x = _soft(v, eps)
-        above = x - hi[i] * den
-        below = lo[i] * den - x
-        beyond = below if below > above else above
-        beyond = 0.0 if beyond < 0.0 else beyond
-        inner = eps - abs(v)
-        out[i] = inner if inner > beyond else beyond
-
-
-@compiled(fastmath=REORDER)
 def slope_along(
     t: float,
     res: Any,

@@ -123,8 +123,8 @@ class RowLoss:
     def values(self, res: NDArray) -> NDArray:
         """Return the loss of each row."""
         out = np.empty_like(res)
-        for k, *numbers in self._blocks():
-            jit.loss_values(res[k], *numbers, out[k])
+        for k, lo, hi, gam, eps in self._blocks():
+            out[k] = ELQ(gam, eps, lo, hi).value(res[k])
         return out
 
     def young(self, res: NDArray, weights: NDArray, a: NDArray) -> float:
@@ -135,13 +135,19 @@ class RowLoss:
         )
 
     def kink_distance(self, res: NDArray, center: NDArray, sigma: float) -> NDArray:
-        """Return the distance of each residual before its dual point changes."""
+        """Return the distance of each residual before its dual point changes.
+
+        0 strictly between kinks; the bounds must be finite.
+        """
         out = np.empty_like(res)
-        for k, *numbers in self._blocks():
-            jit.kink_distance(res[k], center[k], *numbers, sigma, out[k])
+        for k, lo, hi, gam, eps in self._blocks():
+            v = res[k] + sigma * center[k]
+            x = v - np.clip(v, -eps, eps)
+            beyond = np.maximum(x - hi * (gam + sigma), lo * (gam + sigma) - x)
+            out[k] = np.maximum(np.maximum(beyond, 0.0), eps - np.abs(v))
         return out
 
-    def _blocks(self) -> Iterator[tuple[slice, NDArray, NDArray, float, float]]:
+    def _blocks(self) -> Iterator[tuple[Any, ...]]:
         """Yield blocks of rows with their numbers."""
         for rows in slices(len(self.lo), _BLOCK):
             lo, hi = (np.ascontiguousarray(bound[rows]) for bound in (self.lo, self.hi))

@@ -346,7 +346,10 @@ def test_trees_as_arrays_predict_as_their_estimators(classes, rng):
     is_leaf = trees.feature < 0
     assert classes or np.add.reduceat(is_leaf, trees.roots, dtype=int).max() == 64
     new = rng.normal(size=(1500, 4))
-    assert_allclose(trees.predict(new), partner.predict(new), atol=1e-12)
+    nodes = np.flatnonzero(~is_leaf)[:1500]  # rows at thresholds go left
+    new[np.arange(len(nodes)), trees.feature[nodes]] = trees.threshold[nodes]
+    for rows in (new, new[:3]):
+        assert_allclose(trees.predict(rows), partner.predict(rows), atol=1e-12)
 
 
 def test_wrong_trees_are_refused(rng, tmp_path):

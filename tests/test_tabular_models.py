@@ -1,5 +1,6 @@
 """The estimators for tables: errors, intervals, weights, threads, files."""
 
+import pickle
 from contextlib import nullcontext
 from dataclasses import replace
 
@@ -228,6 +229,14 @@ def test_predictions_are_the_stack_of_base_and_leaves(leaves, new):
     trees = [member.tree for member in others]
     stored = sum(tree.coef.size + tree.partition.order.size for tree in trees)
     assert machine.n_numbers() == machine.rows.size + base.landmarks.size + stored
+
+
+def test_pickles_do_not_have_what_predictions_prepare(leaves, new):
+    copied = pickle.loads(pickle.dumps(leaves))
+    size = len(pickle.dumps(copied))
+    expected = leaves.predict(new[0])
+    assert_array_equal(copied.predict(new[0]), expected)
+    assert len(pickle.dumps(copied)) == size
 
 
 def test_a_callback_is_told_and_can_stop(monkeypatch):

@@ -11,7 +11,7 @@ annotations, and may be part of a model file.
 
 import typing
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cache
 from importlib import import_module
 from typing import Annotated, Any, ClassVar, TypeVar
@@ -133,7 +133,8 @@ def named_class(name: Any) -> Any:
 def stored(cls: type[T]) -> type[T]:
     """Make a frozen dataclass that checks its fields and can be in a model file.
 
-    Its own `__post_init__` runs after the checks.
+    Its own `__post_init__` runs after the checks. Copies and pickles have the fields
+    alone, not what predictions have prepared.
     """
     check_further = vars(cls).get("__post_init__")
 
@@ -142,7 +143,11 @@ def stored(cls: type[T]) -> type[T]:
         if check_further:
             check_further(self)
 
+    def __getstate__(self: Any) -> dict[str, Any]:
+        return {f.name: getattr(self, f.name) for f in fields(self)}
+
     cls.__post_init__ = __post_init__  # type: ignore[attr-defined]
+    cls.__getstate__ = __getstate__  # type: ignore[method-assign]
     return register(dataclass(frozen=True, eq=False)(cls))
 
 

@@ -1,7 +1,7 @@
 """Exact fits on the leaves of random trees."""
 
+from functools import cached_property
 from typing import Annotated
-from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,6 +46,11 @@ class Tree:
                 f"{len(self.intercept)}"
             )
 
+    @cached_property
+    def _prepared(self) -> dict[int, Product]:
+        """The functions of the leaves evaluated so far."""
+        return {}
+
     def predict(
         self, kernel: StationaryKernel, training: NDArray, rows: NDArray
     ) -> NDArray:
@@ -56,7 +61,7 @@ class Tree:
         starts = self.partition.starts
         bounds = np.searchsorted(leaf[order], np.arange(self.partition.n_leaves + 1))
 
-        prepared = _prepared.setdefault(self, {})
+        prepared = self._prepared
 
         def work(i: int) -> None:
             mine = order[bounds[i] : bounds[i + 1]]
@@ -70,10 +75,6 @@ class Tree:
 
         run_blocks(work, np.flatnonzero(np.diff(bounds)))
         return out
-
-
-# Fitted trees and the functions of their leaves, neither copied nor saved with them.
-_prepared: WeakKeyDictionary[Tree, dict[int, Product]] = WeakKeyDictionary()
 
 
 def fit_tree(

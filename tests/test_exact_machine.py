@@ -605,6 +605,19 @@ def test_fits_of_the_sample_start_from_the_solution_of_the_nearest_penalty(monke
         assert all(a is b for a, b in zip(starts, expected, strict=True))
 
 
+def test_the_dual_tries_one_stronger_penalty_at_a_time(monkeypatch):
+    tried = []
+
+    def errors(self, kernel, shifts):
+        tried.append(len(shifts))
+        return [choice.Choice(1 + abs(np.log(s / 64)), kernel, s) for s in shifts]
+
+    monkeypatch.setattr(choice.DualSample, "errors", errors)
+    monkeypatch.setattr(choice.DualSample, "scored", lambda self, choices: choices)
+    grid = drawn(choice.DualSample, 90).search(GaussianKernel(1.0), 1.0)
+    assert tried == [2, 1, 1, 1] and grid[1].shift == 64.0
+
+
 def test_values_of_few_rows_are_stored_in_double_precision():
     rows = np.linspace(0, 3, 60, dtype=np.float32)[:, None]
     kernel = GaussianKernel(1.0)

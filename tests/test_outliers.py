@@ -30,7 +30,7 @@ from nbsketch.rows.transform import fit_scaler
 from nbsketch.solvers.design import ArrayDesign
 from nbsketch.tabular.fit import limits
 from nbsketch.tabular.noise import gross_errors
-from nbsketch.tuning import tune
+from nbsketch.tuning import tune, tuner
 from nbsketch.tuning.descent import Budget
 from nbsketch.tuning.rows import prepare
 from nbsketch.tuning.tuner import trim
@@ -522,6 +522,21 @@ def trimmed(X, y, rng):
     rows = prepare(X, y[:, None], None, fit_scaler(X, "standard", rng, every), every)
     kept, *_ = trim(rows, FAMILIES["matern-3/2"], rng, Budget(300, np.inf))
     return ~np.isin(every, kept)
+
+
+@pytest.mark.parametrize("wrong, count", [(0, 1), (5, 2)])
+def test_a_second_start_is_sought_only_without_outliers_of_the_first(
+    wrong, count, rng, monkeypatch
+):
+    X, y, _ = smooth()
+    y[:wrong] += 100.0
+    start = tuner.isotropic_start
+    calls = []
+    monkeypatch.setattr(
+        tuner, "isotropic_start", lambda *a: calls.append(a) or start(*a)
+    )
+    assert trimmed(X, y, rng).sum() == wrong
+    assert len(calls) == count
 
 
 @pytest.mark.parametrize("value, is_far", [(1.0, False), (100.0, True)])

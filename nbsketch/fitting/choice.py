@@ -30,6 +30,7 @@ from nbsketch.fitting.sketched import SketchedData
 from nbsketch.gram import SymmetricGram, fold
 from nbsketch.losses import SquareLoss
 from nbsketch.rows.inputs import is_pairwise
+from nbsketch.solvers._linear.conjugate_gradients import as_operator
 from nbsketch.solvers.conjugate import solve_columns, values_dtype
 from nbsketch.solvers.left_out import OrderEffect
 from nbsketch.solvers.solution import Solution, State
@@ -169,6 +170,7 @@ class SplitSample:
     # widths.
     _FIRST: ClassVar[tuple[int, ...]] = (0, -1, -2)
     _WEAKER: ClassVar[tuple[int, ...]] = (-1, -2)
+    _STRONGER: ClassVar[tuple[int, ...]] = (2, 1)
     _NEAR: ClassVar[tuple[int, ...]] = (1, 0, -1)
     # Share by which the errors of penalties differ that are equally good.
     _TIE: ClassVar[float] = 0.0
@@ -252,7 +254,7 @@ class SplitSample:
             weaker = _steps(choices[-1].shift, *self._WEAKER)
             weaker = weaker[weaker >= self.weakest]
             if best == 0:
-                stronger = _steps(choices[0].shift, 2, 1)
+                stronger = _steps(choices[0].shift, *self._STRONGER)
                 choices = self.errors(kernel, stronger) + choices
             elif best == len(choices) - 1 and len(weaker):
                 choices = choices + self.errors(kernel, weaker)
@@ -461,10 +463,11 @@ def _interpolated(choices: list[Choice], i: int, unit: float) -> Choice:
 class DualSample(SplitSample):
     """Sample for losses other than the square loss, whose fits use the dual."""
 
-    # Weaker penalties take longer, so one is tried at a time. The lambda of another
-    # width is predicted from that of the first.
+    # Each has its own fits, so one is tried at a time. The lambda of another width is
+    # predicted from that of the first.
     _FIRST: ClassVar[tuple[int, ...]] = (1, 0)
     _WEAKER: ClassVar[tuple[int, ...]] = (-1,)
+    _STRONGER: ClassVar[tuple[int, ...]] = (1,)
     _NEAR: ClassVar[tuple[int, ...]] = (0,)
     # Weak penalties that differ by less all interpolate, and take longer.
     _TIE: ClassVar[float] = 1e-3
@@ -494,8 +497,7 @@ class DualSample(SplitSample):
         state: State | None,
     ) -> Iterable[Solution]:
         """Return the solution on the fitted rows for each penalty."""
-        K = self._matrix(kernel)
-        K = K[np.ix_(fitted, fitted)] if isinstance(K, np.ndarray) else K.take(fitted)
+        K = as_operator(self._matrix(kernel)).take(fitted)
         return part.dual_path(
             K, alphas, tol=_DUAL_TOL, max_iter=_DUAL_STEPS, state=state,
             callback=listen, random_state=self.rng,
@@ -507,7 +509,7 @@ class DualSample(SplitSample):
         """Return the values of kernel expansions on fitted rows at validation rows."""
         K = self._matrix(kernel)
         if isinstance(K, np.ndarray):
-            return K[np.ix_(left_out, fitted)] @ coef
+            return K.take(left_out, 0).take(fitted, 1) @ coef
         return super()._products(kernel, left_out, fitted, coef)
 
     def _matrix(self, kernel: Any) -> SymmetricGram | NDArray:

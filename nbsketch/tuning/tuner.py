@@ -430,7 +430,7 @@ def trim(
         sizes = np.linalg.norm(residuals[usual & ~fitted], axis=1)
         cut = _CUT * float(np.median(sizes)) if sizes.size else 0.0
         rows = candidates.keep(candidates.kept[usual], cut)
-        if limit == OUT:
+        if limit == OUT and not usual.all():
             point = isotropic_start(rows, family, rng)
     if not usual.all():
         usual[~usual] = _are_flagged(rows, candidates.kept[~usual], point, family)

@@ -225,6 +225,21 @@ def test_exact_functions_of_flags_are_learned(columns, model):
     assert_allclose(values if values.ndim == 1 else values[:, 1], y, atol=0.02)
 
 
+def test_codes_make_rows_equal_by_chance():
+    rng = np.random.default_rng(0)
+    codes = rng.integers(0, 50, 300)
+    X, y = codes[:, None] / 7.0, rng.normal(size=50)[codes]
+    assert n_distinct(X, y) == 300
+    values = SketchedKernelRegressor(random_state=0).fit(X, y).predict(X)
+    assert_allclose(values, y, atol=0.01)  # R2 was 0
+    sample = rng.integers(0, 300, 300)  # a bootstrap sample of numbered rows
+    assert n_distinct(sample[:, None] * 1.0, y[sample]) == len(np.unique(sample))
+    visits = rng.integers(0, 60, 300)  # uneven numbers of copies of 60 rows
+    X, y = rng.normal(size=(60, 2)), rng.normal(size=60)
+    for rows in (X[:, :1], np.c_[X[:, 0], X[:, 1] > 0], X):
+        assert n_distinct(rows[visits], y[visits]) == len(np.unique(visits))
+
+
 def test_one_binary_column_has_the_penalty_of_its_observations():
     rng = np.random.default_rng(0)
     X = rng.integers(0, 2, (200, 1)).astype(float)

@@ -29,6 +29,8 @@ _AGREEMENT = 0.01
 _FEWEST = 20
 # The frequencies of values are estimated from this number of rows.
 _COUNTED = 1000
+# Equal rows by chance, per row: copies of a bootstrap sample are 1.
+_BY_CHANCE = 2.0
 # Numbers are rounded to this share of the interquartile range of their column,
 _RESOLUTION = 1e-8
 # estimated from this number of rows.
@@ -149,24 +151,37 @@ def _are_observations(inputs: NDArray, targets: NDArray, counts: NDArray) -> boo
 
 
 def _coincide(X: Any, kept: NDArray, units: NDArray) -> bool:
-    """Return whether independent columns would give most rows an equal one.
+    """Return whether independent columns would give a row more than two equal ones.
 
-    Only columns with fewer values than the square root of the number of rows count,
-    because few rows that are repeated often have few values too. If such rows were
-    merged, a cell of three flags would be left out as a whole, and R2 would be 0.1 for
-    an exact function of the flags.
+    Only discrete columns count, because few rows that are repeated often have few
+    values too. If such rows were merged, a cell of three flags would be left out as a
+    whole, and R2 would be 0.1 for an exact function of the flags.
     """
     m = min(len(kept), _COUNTED)
     rows = X[np.sort(np.random.default_rng(0).choice(kept, m, replace=False))]
-    rows = sp.coo_array(rows if sp.issparse(rows) else _rounded(rows, units))
-    column = rows.coords[1]
-    codes = _mixed(_bits(rows.data)) * _factors(rows.shape[1])[column]
-    _, first, counts = np.unique(codes, return_index=True, return_counts=True)
-    zeros = m - np.bincount(column, minlength=rows.shape[1])
-    column = np.append(column[first], np.flatnonzero(zeros))
-    pairs = np.bincount(column, np.append(counts, zeros[zeros > 0]) ** 2.0)
-    is_discrete = np.bincount(column).max() <= np.sqrt(m)
-    return bool(is_discrete and len(kept) * np.prod(pairs / m**2) > 1)
+    used = np.arange(rows.shape[1])
+    if sp.issparse(rows):
+        rows = sp.csc_array(rows)
+        used = np.flatnonzero(np.diff(rows.indptr))
+    else:
+        rows = _rounded(rows, units)
+    expected = float(len(kept))
+    for j in used:
+        column = rows[:, [j]]
+        column = column.toarray() if sp.issparse(rows) else column
+        values, counts = np.unique(column, return_counts=True)
+        expected *= (np.sum(counts**2.0) - m) / (m * (m - 1))
+        if expected <= _BY_CHANCE or not _are_discrete(values, m):
+            return False
+    return True
+
+
+def _are_discrete(values: NDArray, m: int) -> bool:
+    """Return whether the distinct values of m rows are few, or codes: 0, 1, 2, ..."""
+    if len(values) ** 2 <= m:
+        return True
+    values = values[~np.isnan(values)]
+    return bool(np.ptp(values) <= 2 * len(values) * np.diff(values).min())
 
 
 def _equal_pairs(hashes: NDArray) -> float:

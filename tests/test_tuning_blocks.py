@@ -7,7 +7,7 @@ from reference import gaussian, laplacian, matern
 
 from nbsketch._jit.tuning import FAMILIES
 from nbsketch.rows.transform import fit_scaler
-from nbsketch.tuning.blocks import BlockCriterion, learn, neighbors
+from nbsketch.tuning.blocks import BlockCriterion, learn, left_out_error, neighbors
 from nbsketch.tuning.descent import Budget
 from nbsketch.tuning.rows import Training, prepare
 from nbsketch.tuning.trees import grow
@@ -161,3 +161,32 @@ def test_relevant_columns_are_learned(family):
     data = Training(rows, (y - y.mean()) / y.std())
     point = learn(data, FAMILIES[family], start, rng, Budget(1000, np.inf))
     assert point[0] > point[1:4].max() + 2
+
+
+def steps(seed, n):
+    """Return rows in [-1, 1]^5, and targets with steps in three columns."""
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(-1, 1, size=(n, 5))
+    f = (X[:, 0] > 0) + 2.0 * (X[:, 1] > 0.3) * (X[:, 2] < 0) + X[:, 3]
+    y = f + 0.1 * rng.normal(size=n)
+    return Training(X, ((y - y.mean()) / y.std())[:, None])
+
+
+@pytest.mark.parametrize("seed", [2, 3, 5])
+def test_length_scales_of_steps_are_better_than_equal_ones(seed):
+    # Neighbors in the length scales of one round are others than those of the next.
+    data = steps(seed, 4000)
+    family = FAMILIES["matern-3/2"]
+    start = np.append(np.zeros(5), np.log(1e-2))
+    rng = np.random.default_rng(seed)
+    point = learn(data, family, start, rng, Budget(300, np.inf))
+    errors = [left_out_error(data, family, p, rng) for p in (start, point)]
+    assert errors[1] < errors[0] - 0.3
+
+
+def test_left_out_errors_hardly_depend_on_the_draw_of_blocks():
+    data = steps(0, 16_000)
+    point = np.append(np.zeros(5), np.log(1e-2))
+    rng = np.random.default_rng(0)
+    args = data, FAMILIES["matern-3/2"], point, rng
+    assert np.ptp([left_out_error(*args) for _ in range(8)]) < 0.15

@@ -46,6 +46,11 @@ _LEAVES = 64
 # Maximum iterations of a round. A round that lowers the criterion by less is the last.
 _STEPS = 10
 _GAIN = 0.05
+# A point is given up if the criterion is larger by this much on new blocks. Steps of log
+# scales are then at most this long, half as long after the next, in one more round. For
+# targets with steps, one search in two ended with more than the error of its start.
+_WORSE = 0.2
+_RADIUS = 1.0
 # Changes of log tau in comparisons.
 _MOVES = (-1.0, 0.0, 1.0)
 # Weight of the leave-one-out error in the criterion.
@@ -79,35 +84,70 @@ def rounds(
     budget: Budget,
     tau_limits: tuple[float, float] = TAU_LIMITS,
 ) -> Iterator[NDArray]:
-    """Yield the points after descents from `point`, with new blocks in each round."""
+    """Yield the points after descents from `point`, with new blocks in each round.
+
+    If a point is worse on new blocks, the one before is yielded again, and descents
+    continue from there with short steps: neighbors in other length scales are others.
+    """
     n = len(data.Y)
+    size = _SIZE
     curvature = Curvature()
-    for k in range(_ROUNDS):
-        size = _LARGER if k and n <= _MANY else _SIZE
+    radius = np.inf
+    before = np.inf, point
+    left = _ROUNDS
+    is_last = False
+    while True:
         blocks = neighbors(data, np.exp(point[:-1]), size, rng)
         criterion = BlockCriterion(data, blocks, family)
-        descent = descent_of(criterion, point, n, tau_limits, curvature)
+        descent = descent_of(criterion, point, n, tau_limits, curvature, radius)
         first = descent.value
+        if first > before[0] + _WORSE:
+            point = before[1]
+            yield point
+            if budget.is_spent or left == 0:
+                return
+            left += np.isinf(radius)
+            radius = min(radius / 2, _RADIUS)
+            curvature = Curvature()
+            before = np.inf, point
+            is_last = False
+            continue
+        if is_last:
+            return
         descent.run(_STEPS, budget)
+        before = first, point
         point = descent.point
         yield point
-        if budget.is_spent or not first - descent.value >= _GAIN:
-            break
+        left -= 1
+        size = _LARGER if n <= _MANY else _SIZE
+        is_last = left == 0 or budget.is_spent or not first - descent.value >= _GAIN
 
 
 def left_out_error(
     data: Training, family: int, point: NDArray, rng: np.random.Generator
 ) -> float:
-    """Return the log of the leave-one-out error on blocks, at the best of three tau."""
-    blocks = neighbors(data, np.exp(point[:-1]), _LARGER, rng)
-    criterion = BlockCriterion(data, blocks, family, share=1.0)
-    return min(criterion(np.append(point[:-1], point[-1] + m))[0] for m in _MOVES)
+    """Return the log of the leave-one-out error of all rows, at the best of three tau.
+
+    They are in blocks of neighbors. The errors of few blocks differ by more between
+    draws than between kernels.
+    """
+    blocks = neighbors(data, np.exp(point[:-1]), _SIZE, rng, len(data.Y))
+    errors = []
+    for part in np.array_split(blocks, max(1, blocks.size // _ROWS)):
+        criterion = BlockCriterion(data, part, family, share=1.0)
+        points = (np.append(point[:-1], point[-1] + move) for move in _MOVES)
+        errors.append([criterion(p)[0] for p in points])
+    return float(np.log(np.exp(errors).mean(axis=0)).min())
 
 
 def neighbors(
-    data: Training, inverse: NDArray, size: int, rng: np.random.Generator
+    data: Training,
+    inverse: NDArray,
+    size: int,
+    rng: np.random.Generator,
+    most_rows: int = _ROWS,
 ) -> NDArray:
-    """Return blocks (b, size) of neighboring rows, from 4096 random rows.
+    """Return blocks (b, size) of neighboring rows, at random up to `most_rows`.
 
     `inverse` are the inverse length scales that define neighbors. If rows are left out
     together, they are drawn from as many times more neighbors as there are labels, so
@@ -123,7 +163,7 @@ def neighbors(
         order = np.concatenate([rng.permutation(index[i]) for i in tree.leaves()])
     start = int(rng.integers(n % size + 1))
     blocks = order[start : start + n - n % size].reshape(-1, size)
-    most = min(_ROWS, CELLS // max(data.rows.shape[1], 1)) // size
+    most = min(most_rows, CELLS // max(data.rows.shape[1], 1)) // size
     return blocks[rng.permutation(len(blocks))[: max(most, 1)]]
 
 

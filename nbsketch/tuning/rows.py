@@ -104,10 +104,13 @@ class Rows:
         return self.take(self.draw(rng, count), size)
 
     def training(self, rng: np.random.Generator) -> Training:
-        """Return the rows that blocks are drawn from, fewer for many columns."""
+        """Return the rows that blocks are drawn from."""
+        return Training.of(self, self.drawn(rng))
+
+    def drawn(self, rng: np.random.Generator) -> NDArray:
+        """Return the indices of these rows, fewer for many columns."""
         most = CELLS // max(len(self.scaler.center), 1)
-        drawn = self.draw(rng, int(np.clip(most, _BLOCK_ROWS, _SOURCE)))
-        return Training.of(self, drawn)
+        return self.draw(rng, int(np.clip(most, _BLOCK_ROWS, _SOURCE)))
 
     def keep(self, kept: NDArray, cut: float) -> Rows:
         """Return the same rows with other rows that may be drawn, and another cut."""

@@ -24,7 +24,7 @@ from nbsketch.solvers.left_out import Fold
 from nbsketch.tuning.blocks import left_out_error
 from nbsketch.tuning.criterion import Sample
 from nbsketch.tuning.descent import LEAST_INVERSE, Budget
-from nbsketch.tuning.rows import Rows, at_rows, prepare
+from nbsketch.tuning.rows import Rows, Training, at_rows, prepare
 from nbsketch.tuning.screening import Selection, screen
 from nbsketch.tuning.search import (
     NEAR,
@@ -317,6 +317,7 @@ class ScaleSearch(NamedTuple):
     ) -> tuple[dict[str, float], Selection]:
         """Compare candidates on a new sample; return log errors and the choice."""
         drawn = rows.with_rare(rows.draw(self.rng, _VALIDATION_ROWS))
+        together = rows.drawn(self.rng)
         landmarks = int(np.clip(self.size, *_VALIDATION_LANDMARKS))
         errors = {}
         scores = {}
@@ -329,7 +330,8 @@ class ScaleSearch(NamedTuple):
             pool[name] = Selection(scaler, point)
             if rows.is_noisy and rows.has_blocks:
                 # On small blocks, whose error resembles that of all rows.
-                args = scaled.training(self.rng), self.family, point, self.rng
+                training = Training.of(scaled, together)
+                args = training, self.family, point, self.rng
                 errors[name] = left_out_error(*args)
             # Akaike's correction for the noise fitted by each length scale.
             most = len(point) if rows.labels is None else _DIRECTIONS

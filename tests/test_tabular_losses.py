@@ -280,12 +280,15 @@ def test_even_losses_of_bounded_slope_are_robust():
     assert not any(is_robust(loss) for loss in others)
 
 
-@pytest.mark.parametrize("loss", ["huber", "absolute_error", PinballLoss(0.9)])
-def test_targets_that_are_mostly_zero_have_no_scale_to_cut_residuals_at(loss):
+# The median of the claims is 8.4, the quantile 19.4.
+@pytest.mark.parametrize(
+    ("loss", "most"), [("huber", 12), ("absolute_error", 12), (PinballLoss(0.9), 25)]
+)
+def test_targets_that_are_mostly_zero_have_no_scale_to_cut_residuals_at(loss, most):
     """Claims: the residuals of a robust fit are rounding in most rows."""
     rng = np.random.default_rng(1)
     X = rng.normal(size=(800, 3))
     y = np.where(X[:, 0] > 1.5, rng.gamma(2.0, 5.0, 800), 0.0)
     model = TabularKernelRegressor(loss=loss, random_state=0).fit(X, y)
     values = model.predict([[1.8, 0.0, 0.0], [-1.0, 0.0, 0.0]])
-    assert 5 < values[0] < 12 and abs(values[1]) < 0.1
+    assert 5 < values[0] < most and abs(values[1]) < 0.1

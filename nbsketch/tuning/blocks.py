@@ -46,10 +46,11 @@ _LEAVES = 64
 # Maximum iterations of a round. A round that lowers the criterion by less is the last.
 _STEPS = 10
 _GAIN = 0.05
-# A point is given up if the criterion is larger by this much on new blocks. Steps of log
-# scales are then at most this long, half as long after the next, in one more round. For
-# targets with steps, one search in two ended with more than the error of its start.
-_WORSE = 0.2
+# A point is given up if the criterion is larger on new blocks by this, over the root of
+# their number, as chance differences are. Steps of log scales are then at most this
+# long, half as long after the next, in one more round. For targets with steps, one
+# search in two ended with more than the error of its start.
+_WORSE = 1.6
 _RADIUS = 1.0
 # Changes of log tau in comparisons.
 _MOVES = (-1.0, 0.0, 1.0)
@@ -101,7 +102,7 @@ def rounds(
         criterion = BlockCriterion(data, blocks, family)
         descent = descent_of(criterion, point, n, tau_limits, curvature, radius)
         first = descent.value
-        if first > before[0] + _WORSE:
+        if first > before[0] + _WORSE / len(blocks) ** 0.5:
             point = before[1]
             yield point
             if budget.is_spent or left == 0:

@@ -246,7 +246,7 @@ def test_trees_of_several_classes_are_tried_on_two_folds():
     """Trees know steps better than the machine, and nothing of random labels."""
     rng = np.random.default_rng(3)
     X = rng.uniform(size=(300, 8))
-    steps = (X[:, 0] > 0.6).astype(int) + (X[:, 1] > 0.3)
+    steps = (X[:, 0] > 0.6).astype(int) + (X[:, 1] > 0.3) + (X[:, 2] > 0.5)
     fits = [
         TabularKernelClassifier(random_state=0).fit(X, y).partners_
         for y in (steps, rng.integers(3, size=300))

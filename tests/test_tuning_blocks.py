@@ -172,7 +172,7 @@ def steps(seed, n):
     return Training(X, ((y - y.mean()) / y.std())[:, None])
 
 
-@pytest.mark.parametrize("seed", [3, 4, 5])
+@pytest.mark.parametrize("seed", [4, 5, 7])
 def test_length_scales_of_steps_are_better_than_equal_ones(seed):
     # Neighbors in the length scales of one round are others than those of the next.
     data = steps(seed, 4000)

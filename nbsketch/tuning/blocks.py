@@ -47,6 +47,17 @@ _LEAVES = 64
 _STEPS = 10
 _GAIN = 0.05
 # A point is given up if the criterion is larger on new blocks by this, over the root of
+# their number, as chance differences are. For targets with steps, one search in two
+# ended with more than the error of its start.
+_WORSE = 1.6
+# Maximum rows of trees that are built down to blocks: for more rows, neighbors are
+# drawn in each leaf of a tree with 64 to 128 leaves.
+_MOST_ROWS = 16_384
+_LEAVES = 64
+# Maximum iterations of a round. A round that lowers the criterion by less is the last.
+_STEPS = 10
+_GAIN = 0.05
+# A point is given up if the criterion is larger on new blocks by this, over the root of
 # their number, as chance differences are. Steps of log scales are then at most this
 # long, half as long after the next, in one more round. For targets with steps, one
 # search in two ended with more than the error of its start.
@@ -88,27 +99,29 @@ def rounds(
     """Yield the points after descents from `point`, with new blocks in each round.
 
     If a point is worse on new blocks, the one before is yielded again, and descents
-    continue from there with short steps: neighbors in other length scales are others.
+    continue from there on neighbors in the length scales of both: steps between rows
+    that are neighbors in one of them only are otherwise not seen.
     """
     n = len(data.Y)
     size = _SIZE
     curvature = Curvature()
-    radius = np.inf
     before = np.inf, point
+    given_up: list[NDArray] = []
     left = _ROUNDS
     is_last = False
     while True:
-        blocks = neighbors(data, np.exp(point[:-1]), size, rng)
+        metrics = [np.exp(p[:-1]) for p in (point, *given_up)]
+        most = max(_ROWS // len(metrics), size)
+        blocks = np.vstack([neighbors(data, m, size, rng, most) for m in metrics])
         criterion = BlockCriterion(data, blocks, family)
-        descent = descent_of(criterion, point, n, tau_limits, curvature, radius)
+        descent = descent_of(criterion, point, n, tau_limits, curvature)
         first = descent.value
         if first > before[0] + _WORSE / len(blocks) ** 0.5:
+            given_up.append(point)
             point = before[1]
             yield point
             if budget.is_spent or left == 0:
                 return
-            left += np.isinf(radius)
-            radius = min(radius / 2, _RADIUS)
             curvature = Curvature()
             before = np.inf, point
             is_last = False

@@ -225,15 +225,10 @@ def descent_of(
     n: int,
     tau_limits: tuple[float, float] = TAU_LIMITS,
     curvature: Curvature | None = None,
-    radius: float = np.inf,
 ) -> Descent:
-    """Return a descent, within the bounds, of the penalized criterion of n rows.
-
-    Log inverse length scales change by at most `radius`.
-    """
-    near = start[:-1] - radius, start[:-1] + radius
-    low = np.append(np.maximum(LIMITS[0], near[0]), tau_limits[0])
-    high = np.append(np.minimum(LIMITS[1], near[1]), tau_limits[1])
+    """Return a descent, within the bounds, of the penalized criterion of n rows."""
+    ends = zip(LIMITS, tau_limits, strict=True)
+    low, high = (np.append(np.full(len(start) - 1, a), b) for a, b in ends)
     penalty = partial(penalized, PULL / n, TAU_PULL * PULL / n)
     return Descent(criterion, start, (low, high), curvature, penalty)
 

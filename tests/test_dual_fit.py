@@ -316,8 +316,7 @@ def landmarks(few, monkeypatch):
     """Let more than 100 rows have 100 landmarks by default."""
     monkeypatch.setattr(sizes, "_EXACT_WORK", 0)
     monkeypatch.setattr(sizes, "_NEWTON_SIZE", 100)
-    few_by_passes = dict.fromkeys(["smooth", "kinked"], 100)
-    monkeypatch.setattr(sizes, "_MOST_BY_PASSES", few_by_passes)
+    monkeypatch.setattr(sizes, "passes_size", lambda n: 100)
     monkeypatch.setattr(sizes, "_ITERATIVE_SIZE", 100)
 
 

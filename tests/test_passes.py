@@ -276,13 +276,12 @@ def test_labels_have_passes_for_a_given_penalty(surface, by_passes):
 
 def test_default_sizes():
     rows = (8200, 10_000, 20_000, 40_000, 10**7)
-    found = [sizes.passes_size("smooth", n) for n in rows]
-    assert found == [2733, 3333, 3500, 2500, 2500]
-    assert sizes.passes_size("kinked", 5400) == 1800
-    assert sizes.passes_size("kinked", 20_000) == 2500
+    found = [sizes.passes_size(n) for n in rows]
+    assert found == [2733, 3333, 4500, 2500, 2500]
+    assert found[2:] == [sizes.landmarks_size(n, 1) for n in rows[2:]]
 
     sizes_of_levels = [sizes.levels_size(n, 3) for n in (5000, 6000, 20_000, 10**7)]
-    assert sizes_of_levels == [1000, 2000, 2500, 2500]
+    assert sizes_of_levels == [1000, 2000, 4166, 2500]
     assert sizes.levels_size(20_000, 10) == 1250
 
 

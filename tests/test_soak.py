@@ -185,8 +185,7 @@ def test_on_dask_under_a_limit(name, weighted, limited, monkeypatch):
 DEFAULT_SIZES = {
     "square": lambda: sizes.landmarks_size(18_000, 1),
     "square, two outputs": lambda: sizes.landmarks_size(40_000, 2),
-    "smooth": lambda: sizes.passes_size("smooth", 12_000),
-    "kinked": lambda: sizes.passes_size("kinked", 12_000),
+    "residuals": lambda: sizes.passes_size(12_000),
     "labels": lambda: sizes.newton_size("kinked", 12_000, 1),
     "quantiles": lambda: 5 * sizes.joint_size(40_000, 5),
     "auto": lambda: 60 + AutoSize().rows_to_add(

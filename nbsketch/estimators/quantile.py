@@ -63,8 +63,8 @@ class JointQuantileRegressor(RegressorMixin, IterativeModel):
         Number of rows s of a sketch given by name; "auto" doubles it until the held-out
         loss stops improving. None: n / 4, at most 3000 / d for d levels and at most the
         s with n s^2 = 1.8e10, but never below 100 (or n); from 6000 dense samples with
-        a stationary kernel, ``sketch=None`` and ``cv=None``: n / 3, at most 2500 and
-        12,500 / d. Larger sketches are more accurate and slower: solver steps on a
+        a stationary kernel, ``sketch=None`` and ``cv=None``: n / 3, at most 12,500 / d
+        and the landmarks of the square loss. Larger sketches are more accurate and slower: solver steps on a
         given size cost (s d)^3. If this gives n, a sketch given by name has n / 2 rows.
     alpha : float or None, default=None
         Penalty (> 0). None: the penalty with the lowest loss on a random fifth of the

@@ -74,10 +74,7 @@ _LANDMARKS = 2500
 _VALUES = 3.75e8
 _COLUMN = 0.45
 _COLUMN_OUTPUT = 0.55
-# Maximum number of landmarks for other losses of residuals: factors of Newton steps
-# cost s^3 several times, and kinks take more passes.
-_MOST_BY_PASSES = {"smooth": 3500, "kinked": 2500}
-# Minimum number of rows per landmark.
+# Minimum number of rows per landmark, for other losses of residuals.
 _ROWS_EACH = 3
 _ITERATIVE_SIZE = 500
 _ITERATIVE_WORK = 5e10
@@ -334,7 +331,7 @@ def default_size(
         return n
     if loss == "square":
         return landmarks_size(n, n_outputs)
-    return passes_size(loss, n) if is_robust else newton_size(loss, n, n_outputs)
+    return passes_size(n) if is_robust else newton_size(loss, n, n_outputs)
 
 
 def has_few_outputs(n_outputs: int) -> bool:
@@ -394,13 +391,9 @@ def landmarks_size(n: int, n_outputs: int) -> int:
     return n if n <= 2 * size else _solvable(max(size, least_squares_size(n)))
 
 
-def passes_size(loss: str, n: int) -> int:
-    """Return the default number of landmarks for losses of residuals, by passes.
-
-    The kind of the loss is "smooth" or "kinked".
-    """
-    largest = min(n // _ROWS_EACH, _MOST_BY_PASSES[loss])
-    return _solvable(min(largest, landmarks_size(n, 1)))
+def passes_size(n: int) -> int:
+    """Return the default number of landmarks for losses of residuals, by passes."""
+    return _solvable(min(n // _ROWS_EACH, landmarks_size(n, 1)))
 
 
 def least_squares_size(n: int) -> int:
@@ -438,7 +431,7 @@ def levels_size(n: int, n_levels: int) -> int:
     """Return the default number of landmarks for quantile levels, by passes if many."""
     if n < _LEVELS_ROWS:
         return joint_size(n, n_levels)
-    landmarks = min(passes_size("kinked", n), _LEVELS_WORK // n_levels)
+    landmarks = min(passes_size(n), _LEVELS_WORK // n_levels)
     return max(landmarks, joint_size(n, n_levels))
 
 

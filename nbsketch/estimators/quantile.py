@@ -64,8 +64,9 @@ class JointQuantileRegressor(RegressorMixin, IterativeModel):
         loss stops improving. None: n / 4, at most 3000 / d for d levels and at most the
         s with n s^2 = 1.8e10, but never below 100 (or n); from 6000 dense samples with
         a stationary kernel, ``sketch=None`` and ``cv=None``: n / 3, at most 12,500 / d
-        and the landmarks of the square loss. Larger sketches are more accurate and slower: solver steps on a
-        given size cost (s d)^3. If this gives n, a sketch given by name has n / 2 rows.
+        and the landmarks of the square loss. Larger sketches are more accurate and
+        slower: solver steps on a given size cost (s d)^3. If this gives n, a sketch
+        given by name has n / 2 rows.
     alpha : float or None, default=None
         Penalty (> 0). None: the penalty with the lowest loss on a random fifth of the
         samples (five random folds for at most 500 samples), along a path of penalties;

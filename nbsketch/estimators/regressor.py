@@ -89,10 +89,11 @@ class SketchedKernelRegressor(
         one output (fewer for several outputs or 60 features and more), n up to 8100 for
         other losses with one output, 5100 if they have kinks (pinball,
         epsilon-insensitive). Above, 2500 landmarks or more (fewer for several outputs;
-        at most n / 3 for other losses than the square loss). Default in other cases: n if n <= 1500, else 1000, reduced
-        above 50,000 samples so that n s^2 is constant (never below 100), for the square
-        loss; min(n, 500), reduced above 200,000 samples, for other losses. If this
-        gives n, a sketch given by name has n / 2 rows.
+        at most n / 3 for other losses than the square loss). Default in other cases: n
+        if n <= 1500, else 1000, reduced above 50,000 samples so that n s^2 is constant
+        (never below 100), for the square loss; min(n, 500), reduced above 200,000
+        samples, for other losses. If this gives n, a sketch given by name has n / 2
+        rows.
     alpha : float or None, default=None
         Penalty (> 0); n times this is the alpha of scikit-learn's ``KernelRidge``.
         None: chosen from the data. Square loss: the lowest leave-one-out error of at

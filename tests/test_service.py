@@ -3,10 +3,13 @@
 import json
 import os
 import re
+import socket
 import subprocess
 import sys
 import textwrap
+import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from urllib.request import Request, urlopen
 
 import numpy as np
@@ -55,7 +58,15 @@ def service(model, tmp_path):
         log = ""
         while "startup complete" not in log and process.poll() is None:
             log += process.stderr.readline()
-        yield re.search(r"running on (http://[\d.:]+)", log).group(1)
+        address = re.search(r"running on (http://[\d.:]+)", log).group(1)
+        # Startup is complete before the socket listens.
+        host, port = address.removeprefix("http://").split(":")
+        for _ in range(600):
+            with suppress(ConnectionRefusedError):
+                socket.create_connection((host, int(port)), timeout=60).close()
+                break
+            time.sleep(0.1)
+        yield address
     finally:
         process.terminate()
         process.communicate(timeout=60)

@@ -108,11 +108,10 @@ def choose_on_sample(
         best = sample.chosen(sample.search(kernel, start))
     else:
         best = _choose_width(sample, kernel, start)
-    same = len(sample.order) == n
-    same = same and sample.objective.targets.shape == objective.targets.shape
-    start = sample.start(best) if same else None
     chosen = _with_kernel(data, best.kernel)
-    return chosen, ratio * best.shift / n, first.order, start
+    alpha = ratio * best.shift / n
+    has_all = sample.objective.targets.shape == objective.targets.shape
+    return chosen, alpha, first.order, sample.start(best) if has_all else None
 
 
 def _choose_width(sample: SplitSample, kernel: Any, start: float) -> Choice:

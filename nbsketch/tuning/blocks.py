@@ -50,19 +50,6 @@ _GAIN = 0.05
 # their number, as chance differences are. For targets with steps, one search in two
 # ended with more than the error of its start.
 _WORSE = 1.6
-# Maximum rows of trees that are built down to blocks: for more rows, neighbors are
-# drawn in each leaf of a tree with 64 to 128 leaves.
-_MOST_ROWS = 16_384
-_LEAVES = 64
-# Maximum iterations of a round. A round that lowers the criterion by less is the last.
-_STEPS = 10
-_GAIN = 0.05
-# A point is given up if the criterion is larger on new blocks by this, over the root of
-# their number, as chance differences are. Steps of log scales are then at most this
-# long, half as long after the next, in one more round. For targets with steps, one
-# search in two ended with more than the error of its start.
-_WORSE = 1.6
-_RADIUS = 1.0
 # Changes of log tau in comparisons.
 _MOVES = (-1.0, 0.0, 1.0)
 # Weight of the leave-one-out error in the criterion.

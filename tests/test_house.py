@@ -387,6 +387,13 @@ print([name for name in heavy if name in sys.modules])
     assert run_python(code) == "[]"
 
 
+def test_citation_and_changelog_name_the_version():
+    citation = (ROOT / "CITATION.cff").read_text("utf-8")
+    assert re.findall("^version: (.+)", citation, re.M) == [nbsketch.__version__]
+    changelog = (ROOT / "docs" / "changelog.rst").read_text("utf-8")
+    assert re.search(r"^\d\S+", changelog, re.M)[0] == nbsketch.__version__
+
+
 def test_public_names_are_sorted_out():
     assert len(set(nbsketch.__all__)) == len(nbsketch.__all__)
     assert set(nbsketch.__all__) <= set(dir(nbsketch))

@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from nbsketch._report.validation import check_unmasked
 
-# Relative rounding error of sums of weights.
+# Relative rounding error of sums of weights, and of ends of intervals.
 _ROUNDING = 1e-12
 
 
@@ -89,6 +89,16 @@ def uncrossed(ends: NDArray) -> NDArray:
     out = ends.copy()
     out[crossed] = ends[crossed].mean(axis=-1, keepdims=True)
     return out
+
+
+def moved_outwards(ends: NDArray, values: NDArray) -> NDArray:
+    """Return calibrated intervals (n, ..., 2), wider by the rounding of values (n, k).
+
+    A calibration target at the end of its own interval is inside: equal new targets
+    must not miss it by the rounding of v + (t - v).
+    """
+    size = np.abs(values).max(axis=1).reshape(-1, *[1] * (ends.ndim - 1))
+    return ends + _ROUNDING * (size + np.abs(ends)) * [-1.0, 1.0]
 
 
 def with_tails(levels: NDArray, quantiles: NDArray, others: ArrayLike) -> NDArray:

@@ -9,6 +9,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from sklearn import config_context
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.datasets import load_iris
+from sklearn.dummy import DummyRegressor
 from sklearn.frozen import FrozenEstimator
 from sklearn.kernel_ridge import KernelRidge
 from sklearn.linear_model import LinearRegression, LogisticRegression
@@ -629,6 +630,22 @@ class Given(ClassifierMixin, BaseEstimator):
 
     def predict_proba(self, X):
         return np.asarray(X)[:, :2]
+
+
+@pytest.mark.parametrize(
+    "method, symmetric",
+    [("split", True), ("split", False), ("cv+", True), ("cqr", True), ("cqr", False)],
+)
+def test_equal_targets_are_not_missed_by_rounding(method, symmetric):
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(400, 1))
+    y = np.where(rng.random(400) < 0.05, rng.gamma(2.0, 500.0, 400), 0.3)
+    estimator = DummyRegressor()
+    if method == "cqr":
+        estimator = JointQuantileRegressor((0.1, 0.9), size=10, alpha=1e9)
+    model = ConformalRegressor(estimator, method=method, coverage=0.8, random_state=0)
+    low, high = model.fit(X, y).predict_interval(X, symmetric=symmetric).T
+    assert ((low <= 0.3) & (high >= 0.3)).all()
 
 
 def test_a_class_at_the_limit_is_in_the_set():

@@ -88,6 +88,20 @@ def test_probabilities_of_new_targets_are_uniform(leaves, new):
     assert_allclose(np.quantile(found, [0.1, 0.5, 0.9]), [0.1, 0.5, 0.9], atol=0.03)
 
 
+@pytest.mark.parametrize("weighted", [False, True])
+def test_intervals_cover_a_target_that_most_samples_share(weighted):
+    inside = []
+    for seed in range(5):
+        rng = np.random.default_rng(seed)
+        X = rng.normal(size=(600, 3))  # unrelated to the claims
+        y = np.where(rng.random(600) < 0.05, rng.gamma(2.0, 500.0, 600), 0.0)
+        weights = rng.exponential(size=100) if weighted else None
+        model = TabularKernelRegressor(random_state=0).fit(X[:100], y[:100], weights)
+        low, high = model.predict_interval(X[100:], 0.8).T
+        inside.append(np.mean((low <= y[100:]) & (y[100:] <= high)))
+    assert np.mean(inside) > 0.8 and min(inside) > 0.65
+
+
 def test_intervals_follow_the_noise():
     X, _ = some_table(500)
     rng = np.random.default_rng(2)

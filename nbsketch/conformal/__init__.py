@@ -14,7 +14,12 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
 from nbsketch._machine.memory import slices
-from nbsketch._quantiles import between_levels, conformal_quantile, uncrossed
+from nbsketch._quantiles import (
+    between_levels,
+    conformal_quantile,
+    moved_outwards,
+    uncrossed,
+)
 from nbsketch._report import validation
 from nbsketch._report.warning import warn
 from nbsketch.conformal._distinct import DistinctRows
@@ -673,7 +678,7 @@ class ConformalRegressor(RegressorScore, Calibrated):
             sides = [self._ranked(side, level, n, marks) for side in outside.T]
             limits = np.stack(sides, -1)
             ends = self._ends(values, nominal) + limits[:, None] * [-1.0, 1.0]
-        ends = uncrossed(ends)
+        ends = moved_outwards(uncrossed(ends), values)
         return ends[:, 0] if d == 1 else ends
 
     def _around(

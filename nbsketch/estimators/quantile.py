@@ -298,10 +298,11 @@ class JointQuantileRegressor(RegressorMixin, IterativeModel):
         values = np.sort(self._decision(X), axis=1)
         ends = _quantiles.between_levels(levels, values, tails)
         if self.calibration_ is not None:
-            values, y = self._held_out
-            held = _quantiles.between_levels(levels, values, tails)
+            held, y = self._held_out
+            held = _quantiles.between_levels(levels, held, tails)
             outside = np.maximum(held[:, 0] - y, y - held[:, 1])
             ends += np.array([-1.0, 1.0]) * self._move(outside, level)
+            ends = _quantiles.moved_outwards(ends, values)
         return _quantiles.uncrossed(ends)
 
     @rowwise(row_by_row)

@@ -38,6 +38,9 @@ _LANDMARKS = 200
 _LEAST = 0.05
 # Rounding of ranks.
 _SLACK = 1e-6
+# Ends of intervals move outwards by this multiple of the leverage of a constant, by
+# which leave-one-out residuals exceed new ones: else equal targets may all be missed.
+_SHIFT = 2.0
 # Robust standard deviations beyond which targets are clipped for learning a length
 # scale: with 30 clean targets look like errors, with 100 sentinel values are missed.
 _CLIP = 60.0
@@ -108,12 +111,13 @@ class Noise:
         columns = zip(self.scores.T, self.shares.T, strict=True)
         for k, (values, shares) in enumerate(columns):
             place = np.cumsum(shares) - shares / 2
+            ends = values + side * _SHIFT * shares / m * np.abs(values)
             # The rank of the order statistic among m + 1 exchangeable scores.
             rank = m * level if not side else (m + 1) * level - 0.5
             if side and not 0.5 - _SLACK <= rank <= m - 0.5 + _SLACK:
                 out[k] = side * np.inf
             else:
-                out[k] = np.interp(rank, place, values)
+                out[k] = np.interp(rank, place, ends)
         return out
 
 

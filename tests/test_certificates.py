@@ -1,6 +1,7 @@
 """Certificates of fitted models, and fits in which rounding decides."""
 
 import warnings
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -20,6 +21,7 @@ from nbsketch import (
 )
 from nbsketch.fitting import plan as sizes
 from nbsketch.fitting.certificate import FittedCertificate
+from nbsketch.fitting.objective import FeatureSolution
 from nbsketch.fitting.objectives import JointQuantileObjective, regression_objective
 from nbsketch.fitting.plan import SolveOptions
 from nbsketch.solvers._linear.conjugate_gradients import ColumnGaps, centered
@@ -219,6 +221,32 @@ def test_weights_of_some_rows_have_mean_one():
     Y, weights = np.arange(4.0)[:, None], np.array([1.0, 1.0, 2.0, 0.0])
     objective = regression_objective(Y, weights, True, "square")
     assert_allclose(objective.take(np.array([0, 2])).weights, [2 / 3, 4 / 3])
+
+
+class RoundedMap:
+    """A sketch map whose predictions are those of other features."""
+
+    is_columns = True
+
+    def times(self, rows, coef):
+        return rows @ coef
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_rounded_features_count_by_the_square_of_their_effect(weighted, rng):
+    """Residuals r fit the dual point r + d only up to d^2 / 2 for least squares."""
+    Z = rng.normal(size=(40, 3))
+    exact = Z + 1e-3 * rng.normal(size=Z.shape)
+    w = rng.exponential(size=40) if weighted else np.ones(40)
+    weights = w / w.mean() if weighted else None
+    objective = regression_objective(rng.normal(size=(40, 1)), weights, True, "square")
+    coef = rng.normal(size=(3, 1))
+    solution = FeatureSolution(coef, np.zeros(1), 0.1, 1.0, 0.0)
+    data = SimpleNamespace(rows=exact, sketch_map=RoundedMap())
+    certificate = FittedCertificate(data, objective, 1e-3, False)
+    found = certificate._lost_to_features(solution, solution, ArrayDesign(Z))
+    expected = np.average(np.square((exact - Z) @ coef)[:, 0], weights=weights) / 2
+    assert_allclose(found, expected, rtol=1e-6)
 
 
 class LongDouble:

@@ -110,6 +110,8 @@ def test_a_fit_starts_from_the_mean_of_the_splits(n_classes, warm, data, monkeyp
     if start:
         assert start.coef.shape == start.dual.shape == (N, 1)
         assert np.corrcoef(start.dual[:, 0], end.dual[:, 0])[0, 1] > 0.9
+        share = (start.dual * end.dual).sum() / np.square(end.dual).sum()
+        assert 0.9 < share < 1.1
 
 
 def test_penalty_and_width_are_chosen_on_a_sample(few, data):

@@ -461,6 +461,20 @@ def test_a_guess_of_the_penalty_shortens_a_path_and_does_not_change_it(monkeypat
     assert np.argmin(far.errors) > 0
 
 
+@pytest.mark.parametrize("loss", ["pinball", "huber"])
+def test_a_guess_of_the_penalty_is_on_the_scale_of_the_loss(loss, rng):
+    """A loss whose slopes do not grow has penalties in the inverse unit of targets."""
+    Z = ArrayDesign(rng.normal(size=(80, 5)))
+    y = Z.collect()[:, :1] + 0.3 * rng.normal(size=(80, 1))
+    loss = PinballLoss(0.5) if loss == "pinball" else HuberLoss(1e9)
+    power = -1 if loss == PinballLoss(0.5) else 0
+    guesses = [
+        LeftOutErrors(regression_objective(u * y, None, True, loss), Z, rng).guess()
+        for u in (1.0, 1000.0)
+    ]
+    assert_allclose(guesses[1] / guesses[0], 1000.0**power, rtol=1e-6)
+
+
 def test_the_path_of_few_rows_starts_near_the_penalty_of_ridge_regression(monkeypatch):
     rng = np.random.default_rng(0)
     Z = rng.normal(size=(120, 5))

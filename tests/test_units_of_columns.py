@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose
 
 from nbsketch import (
     JointQuantileRegressor,
@@ -14,6 +15,7 @@ from nbsketch.fitting.objective import LeftOutErrors
 from nbsketch.fitting.objectives import ScalarObjective
 from nbsketch.losses import HuberLoss
 from nbsketch.solvers.design import ArrayDesign, centered
+from nbsketch.solvers.spectrum import extended
 
 SCALES = [[1, 1e6, 1], [1, 1e3, 1e-3]]
 RESIDUALS = ["huber", "pinball", "epsilon-insensitive", "poisson"]
@@ -144,3 +146,13 @@ def test_features_without_an_intercept_are_not_centered():
     model = SketchedSGDRegressor("linear", fit_intercept=False, random_state=0)
     model.fit(X, signal)
     assert model.intercept_ == 0.0 and model.score(X, signal) > 0.99
+
+
+@pytest.mark.parametrize("share", [1.0, 0.05, 0.1, 1e-7])
+def test_a_path_ends_at_the_share_of_the_smallest_column(share):
+    path = np.array([1.0, 0.3, 0.09])
+    longer = extended(path, share)
+    assert_allclose(longer, 0.3 ** np.arange(len(longer)), rtol=1e-12)
+    assert longer[-1] <= share * path[-1] * (1 + 1e-9) and (
+        len(longer) == 3 or longer[-2] > share * path[-1]
+    )

@@ -28,7 +28,7 @@ from nbsketch._jit.threads import run_slices
 from nbsketch._jit.tuning import LAPLACIAN, invert, multiply_slopes, weighted_distances
 from nbsketch.solvers.left_out import effective_number
 from nbsketch.tuning.criterion import fill_by_differences
-from nbsketch.tuning.descent import TAU_LIMITS, Budget, Curvature, descent_of
+from nbsketch.tuning.descent import TAU_LIMITS, Budget, Curvature, Descent, descent_of
 from nbsketch.tuning.rows import CELLS, Training, at_rows
 from nbsketch.tuning.trees import grow
 
@@ -89,39 +89,46 @@ def rounds(
     continue from there on neighbors in the length scales of both: steps between rows
     that are neighbors in one of them only are otherwise not seen.
     """
-    n = len(data.Y)
-    size = _SIZE
-    curvature = Curvature()
-    before = np.inf, point
     given_up: list[NDArray] = []
-    left = _ROUNDS
-    is_last = False
-    while True:
-        metrics = [np.exp(p[:-1]) for p in (point, *given_up)]
-        most = max(_ROWS // len(metrics), size)
-        blocks = np.vstack([neighbors(data, m, size, rng, most) for m in metrics])
+    curvature = Curvature()
+    size = _SIZE
+
+    def descent_from(point: NDArray) -> tuple[Descent, float]:
+        """Return a descent on new blocks, and a difference between blocks by chance."""
+        blocks = _near([point, *given_up], data, size, rng)
         criterion = BlockCriterion(data, blocks, family)
-        descent = descent_of(criterion, point, n, tau_limits, curvature)
-        first = descent.value
-        if first > before[0] + _WORSE / len(blocks) ** 0.5:
-            given_up.append(point)
-            point = before[1]
-            yield point
-            if budget.is_spent or left == 0:
-                return
-            curvature = Curvature()
-            before = np.inf, point
-            is_last = False
-            continue
-        if is_last:
-            return
+        descent = descent_of(criterion, point, len(data.Y), tau_limits, curvature)
+        return descent, _WORSE / len(blocks) ** 0.5
+
+    descent, _ = descent_from(point)
+    for left in reversed(range(_ROUNDS)):
+        start = point
+        before = descent.value
         descent.run(_STEPS, budget)
-        before = first, point
         point = descent.point
         yield point
-        left -= 1
-        size = _LARGER if n <= _MANY else _SIZE
-        is_last = left == 0 or budget.is_spent or not first - descent.value >= _GAIN
+        is_last = left == 0 or budget.is_spent or not before - descent.value >= _GAIN
+        size = _LARGER if len(data.Y) <= _MANY else _SIZE
+        descent, chance = descent_from(point)
+        if descent.value > before + chance:
+            given_up.append(point)
+            point = start
+            yield point
+            if left == 0 or budget.is_spent:
+                return
+            curvature = Curvature()
+            descent, _ = descent_from(point)
+        elif is_last:
+            return
+
+
+def _near(
+    points: list[NDArray], data: Training, size: int, rng: np.random.Generator
+) -> NDArray:
+    """Return blocks of neighbors in the length scales of each point."""
+    most = max(_ROWS // len(points), size)
+    blocks = (neighbors(data, np.exp(p[:-1]), size, rng, most) for p in points)
+    return np.vstack(list(blocks))
 
 
 def left_out_error(

@@ -18,7 +18,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -91,8 +91,6 @@ class Method(ABC):
     order: OrderEffect | None = None
     start: State | None = None  # warm start of a solution with one coefficient a row
 
-    # Sample on which penalty and width are chosen; None: all rows.
-    sample: ClassVar[type[SplitSample] | None] = None
     # Share of the remaining time for this choice.
     choice_share = 1.0
 
@@ -106,13 +104,15 @@ class Method(ABC):
         if self.sample is None:
             return self._with_alpha()
         with one_thread(), share_of_time(self.choice_share):
-            on_landmarks = not self.data.sketch.is_identity
-            joint = on_landmarks and self.objective.loss_kind == "joint"
-            kind = LevelsSample if joint else self.sample
             data, alpha, order, start = choose_on_sample(
-                self.data, self.objective, kind
+                self.data, self.objective, self.sample
             )
         return replace(self, data=data, known_alpha=alpha, order=order, start=start)
+
+    @property
+    def sample(self) -> type[SplitSample] | None:
+        """Sample on which penalty and width are chosen; None: all rows."""
+        return None
 
     def choose_width(self) -> Method:
         """Return the method with the kernel width for the penalty."""
@@ -418,8 +418,13 @@ class Nystrom(ClosedForm):
 class Passes(Newton):
     """Other losses on a large sketch, by passes, else on its features."""
 
-    sample = DualSample
     choice_share = 0.5
+
+    @property
+    def sample(self) -> type[SplitSample]:
+        """Sample on which penalty and width are chosen."""
+        joint = self.objective.loss_kind == "joint"
+        return LevelsSample if joint else DualSample
 
     def solve(self) -> FeatureSolution:
         """Return the solution in terms of the sketched kernel functions.

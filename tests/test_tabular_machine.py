@@ -240,7 +240,8 @@ def test_large_tables_take_the_best_of_some_searches(bad, monkeypatch):
     monkeypatch.setattr(scales, "learn", learn)
     rows, Y = some_rows(510)
     rng = np.random.default_rng(0)
-    tuned = Training(rows, Y).tuned_rows(fit_scaler(rows, "both", rng))
+    scaler = fit_scaler(rows, "both", rng)
+    tuned = prepare(rows, Y, None, scaler, np.arange(len(Y)))
     budget = descent.Budget(1000, np.inf, None)
     _, found = scales.learn_scales(tuned, rng, budget)
     smooth, rough = (scales.FAMILIES[name] for name in (scales.SMOOTH, scales.ROUGH))
@@ -595,6 +596,7 @@ def test_searches_of_a_large_table_end_with_the_time(monkeypatch):
     )
     rows, Y = some_rows(1600)
     rng = np.random.default_rng(0)
-    tuned = Training(rows, Y).tuned_rows(fit_scaler(rows, "both", rng))
+    scaler = fit_scaler(rows, "both", rng)
+    tuned = prepare(rows, Y, None, scaler, np.arange(len(Y)))
     scales.learn_scales(tuned, rng, descent.Budget(1000, 0.0, None))
     assert calls.count("search") <= 2 and [c for c in calls if c != "search"] == [1, 1]

@@ -39,7 +39,7 @@ from nbsketch.tabular.working import (
     working_loss,
 )
 from nbsketch.tuning.descent import Budget
-from nbsketch.tuning.rows import Rows, Training, at_rows, moments_of
+from nbsketch.tuning.rows import Rows, Training, moments_of
 
 # Maximum rows of a leaf, and of a leaf if the error still decreases with the rows.
 TREE_ROWS = 1600
@@ -121,31 +121,24 @@ def fit_machine(
     number of threads: leaves are solved in parallel, and BLAS has one thread.
     """
     with one_thread():
-        every = kept = np.arange(len(data.Y))
-        suspects = Suspects(every[:0])
         scaler = fit_scaler(data.rows, "both", rng, weights=data.weights)
         unit = unit_of(loss, data)
-        if loss is not None:
-            data = data._replace(Y=loss.link(data.Y / unit))
-        if robust and len(kept) >= _LEAST_ROWS:
-            rows = replace(data.tuned_rows(scaler), Y=data.Y)
+        Y = data.Y if loss is None else loss.link(data.Y / unit)
+        every = kept = np.arange(len(Y))
+        rows = Rows(data.rows, Y, data.weights, scaler, every, labels=data.labels)
+        suspects = Suspects(every[:0])
+        if robust and len(Y) >= _LEAST_ROWS:
             suspects = _gross_errors(rows, loss, rng)
         if len(suspects.rows) and not suspects.reason:
             kept = np.delete(every, suspects.rows)
-            data = data.take(kept)
-            if data.weights is not None:
-                data = data._replace(weights=data.weights / data.weights.mean())
-        targets = data.Y
+            rows = rows.part(kept)
+            if rows.weights is not None:
+                rows = replace(rows, weights=rows.weights / rows.weights.mean())
         if isinstance(loss, PinballLoss):  # uses the error distribution around medians
             loss = EpsilonInsensitiveLoss(0.0)
-        if loss != SQUARE:
-            rows = replace(data.tuned_rows(scaler), Y=targets)
-            data = data._replace(Y=start(rows, loss))
         seconds = _SEARCHED * seconds_left()
         budget = Budget(_ITERATIONS, seconds, _report if is_watched() else None)
-        machine, left_out = _fit(
-            data.tuned_rows(scaler), data.Y, targets, loss, rng, budget
-        )
+        machine, left_out = _fit(rows, loss, rng, budget)
     drawn = kept[left_out.drawn]
     left_out = left_out._replace(drawn=drawn, kept=kept, suspects=suspects, unit=unit)
     return machine.shifted(np.log(unit)), left_out
@@ -169,38 +162,37 @@ def _gross_errors(rows: Rows, loss: Loss | None, rng: np.random.Generator) -> Su
 
 
 def _fit(
-    rows: Rows,
-    Y: NDArray,
-    targets: NDArray,
-    loss: Loss | None,
-    rng: np.random.Generator,
-    budget: Budget,
+    rows: Rows, loss: Loss | None, rng: np.random.Generator, budget: Budget
 ) -> tuple[Machine, LeftOutRows]:
-    """Fit responses Y, and from these `targets` if the loss is not the square loss."""
-    scaler, scales = learn_scales(rows, rng, budget)
-    center, spread = moments_of(Y, rows.weights)
+    """Fit targets, for other losses than the square loss by working responses."""
+    targets = rows.Y
+    if loss != SQUARE:
+        rows = replace(rows, Y=start(rows, loss))
+    center, spread = moments_of(rows.Y, rows.weights)
+    rows = replace(rows, Y=(rows.Y - center) / spread)
     spread = np.where(np.isfinite(spread), spread, 1.0)
+    scaler, scales = learn_scales(rows, rng, budget)
     data = preprocessed(replace(rows, scaler=scaler))
     used = _affordable(data, scales, rng)
     data = data.take(used)
-    is_alone = len(used) <= ALONE
-    weights = data.weights
     ends = np.stack(limits(targets, rows.weights))
-    work = working_loss(loss, targets[used], weights, ends)
+    work = working_loss(loss, targets[used], data.weights, ends)
+    is_alone = len(used) <= ALONE
     if loss != SQUARE:
         largest = len(used) if is_alone else TREE_ROWS
         units = center, spread
         work, data, scales = reweighted(data, work, scales, largest, units, rng)
-    fit = _alone if is_alone else _on_base
-    members, residuals, index = fit(data, scales, rng)
+    members, residuals, index = (_alone if is_alone else _on_base)(data, scales, rng)
     work = work.take(index)
-    weights = at_rows(weights, index)
     if loss == SQUARE:
         tolerance = _SPARED if rows.is_noisy and not is_alone else 0.0
-        stack = stack_weights(np.stack(residuals), weights, tolerance)
+        stack = stack_weights(residuals, work.weights, tolerance)
+        residual = spread * np.einsum("k,kmd->md", stack, residuals)
     else:
-        scores = center + spread * (data.Y[index] - np.stack(residuals))
+        scores = center + spread * (data.Y[index] - residuals)
         stack = stacked(work, scores)
+        fitted = np.einsum("k,kmd->md", stack, scores)
+        residual = work.targets - np.clip(fitted, work.low, work.high)
     kept = stack > 0
     kept[0] = True  # it provides the length scales of the model
     machine = Machine(
@@ -215,12 +207,9 @@ def _fit(
         members=tuple(members[k] for k in np.flatnonzero(kept)),
         weights=stack[kept],
     )
-    residual = machine.spread * np.einsum("k,kmd->md", stack, residuals)
-    if loss != SQUARE:
-        fitted = np.einsum("k,kmd->md", stack, scores)
-        residual = work.targets - machine.clipped(fitted)
     order = None if data.labels is not None else table_order(machine.scales, data)
-    return machine, LeftOutRows(used[index], residual, weights, rows.kept, order, work)
+    drawn = used[index]
+    return machine, LeftOutRows(drawn, residual, work.weights, rows.kept, order, work)
 
 
 def limits(Y: NDArray, weights: NDArray | None) -> tuple[NDArray, NDArray]:
@@ -261,14 +250,15 @@ def _affordable(
     return np.arange(n) if count == n else np.sort(rng.permutation(n)[:count])
 
 
-Parts = tuple[list[Member], list[NDArray], NDArray]
+Parts = tuple[list[Member], NDArray, NDArray]
 
 
 def _alone(data: Training, scales: list[Scales], rng: np.random.Generator) -> Parts:
     """Fit each member to all rows; return members, residuals and their rows."""
     every = np.arange(len(data.Y))
     fits = [fit_on_tree(data, kernel, len(every), rng) for kernel in scales]
-    return [member for member, _ in fits], [residual for _, residual in fits], every
+    residuals = np.stack([residual for _, residual in fits])
+    return [member for member, _ in fits], residuals, every
 
 
 def _on_base(data: Training, scales: list[Scales], rng: np.random.Generator) -> Parts:
@@ -287,7 +277,7 @@ def _on_base(data: Training, scales: list[Scales], rng: np.random.Generator) -> 
         members.append(member)
         residuals.append(residual[index])
         report("leaves", iteration=len(members) - 1, total=len(scales))
-    return members, residuals, index
+    return members, np.stack(residuals), index
 
 
 def _leaf_rows(data: Training, scales: Scales) -> int:

@@ -18,7 +18,7 @@ from nbsketch.rows.transform import InputScaler
 from nbsketch.tabular.leaves import pooled_error
 from nbsketch.tuning.blocks import learn
 from nbsketch.tuning.descent import Budget
-from nbsketch.tuning.rows import Rows, Training, at_rows
+from nbsketch.tuning.rows import Rows, Training
 from nbsketch.tuning.search import isotropic_start, outer_product_start, spread_start
 from nbsketch.tuning.trees import grow
 from nbsketch.tuning.tuner import ScaleSearch
@@ -209,15 +209,7 @@ def _searched(
 
 def _part(rows: Rows, rng: np.random.Generator) -> Rows:
     """Return some rows of a large table."""
-    index = np.sort(rng.permutation(len(rows.Y))[:_SAMPLE])
-    return replace(
-        rows,
-        X=rows.X[index],
-        Y=rows.Y[index],
-        weights=at_rows(rows.weights, index),
-        kept=np.arange(len(index)),
-        labels=at_rows(rows.labels, index),
-    )
+    return rows.part(np.sort(rng.permutation(len(rows.Y))[:_SAMPLE]))
 
 
 def _search(

@@ -41,7 +41,7 @@ class Rows:
     """Rows, targets, weights, and the indices of the rows that may be drawn."""
 
     X: Any  # (n, q), ndarray or PartitionedRows
-    Y: NDArray  # (n, d), standardized
+    Y: NDArray  # (n, d), standardized for learning length scales
     weights: NDArray | None  # (n,)
     scaler: InputScaler
     kept: NDArray  # indices
@@ -124,6 +124,17 @@ class Rows:
         most = _CLIP * NORMAL * medians(np.abs(targets - center), weights)
         most = np.where(most > 0, most, np.inf)
         return replace(self, Y=np.clip(self.Y, center - most, center + most))
+
+    def part(self, index: NDArray) -> Rows:
+        """Return a subset of the rows, all of which may be drawn."""
+        return replace(
+            self,
+            X=self.X[index],
+            Y=self.Y[index],
+            weights=at_rows(self.weights, index),
+            kept=np.arange(len(index)),
+            labels=at_rows(self.labels, index),
+        )
 
     def without_ranks(self) -> Rows:
         """Return the same rows without columns of ranks, if other columns exist."""
@@ -212,11 +223,6 @@ class Training(NamedTuple):
         """Return a subset of rows, preprocessed, with standardized targets."""
         options = at_rows(rows.weights, index), at_rows(rows.labels, index)
         return cls(rows.transform(index), rows.Y[index], *options)
-
-    def tuned_rows(self, scaler: InputScaler) -> Rows:
-        """Return all rows in the form used for learning length scales."""
-        every = np.arange(len(self.Y))
-        return prepare(*self[:3], scaler, every, labels=self.labels)
 
     def take(self, index: NDArray) -> Training:
         """Return a subset of rows as arguments of `fit_leaf`."""

@@ -389,8 +389,8 @@ def test_figures(name, tiny_figures, tmp_path, capsys):
     assert cli.main(command) == 0
     fits = _report.read_csv(tmp_path / f"{name}.csv")
     # 4 sizes of sub-sampling; 2 of four densities, accumulation, Fourier features,
-    # CountSketch, the Gaussian sketch, Adam, leverage scores and pivots; ROS in one.
-    assert len(fits) == 2 * (4 + 2 * 4 + 2 * (7 + (name == "figure1")))
+    # CountSketch, the Gaussian sketch, ROS, Adam, leverage scores and pivots.
+    assert len(fits) == 2 * (4 + 2 * 4 + 2 * 8)
     assert all(0 < fit["error"] < 100 and fit["seconds"] > 0 for fit in fits)
     law = "S" + figures.FIGURES[name].law[0].upper()
     assert f"30/n-{law}, Adam" in capsys.readouterr().out

@@ -27,7 +27,7 @@ hardly change the test errors. Outlying inputs have the program's deviation of 0
 """
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from functools import lru_cache, partial
 from typing import Literal, NamedTuple
 
@@ -53,9 +53,7 @@ SIZES = ENTRIES["figure1"]["sizes"]
 LANDMARKS = ENTRIES["figure1"]["landmarks"]
 NONZEROS = (5, 10, 30, 50)  # expected per row of a p-sparsified sketch
 SUBSAMPLING = "sub-sampling"
-GAUSSIAN = "Gaussian"
-COUNT = "CountSketch"
-DENSE = COUNT, GAUSSIAN, "ROS"  # all training rows are landmarks
+DENSE = "CountSketch", "Gaussian", "ROS"  # all training rows are landmarks
 FOURIER = "random Fourier features"
 ADAM = ", Adam"
 
@@ -77,7 +75,6 @@ class FigureFit(NamedTuple):
     alpha: float
     law: Literal["rademacher", "gaussian"]
     outlier_std: float = 0.25
-    more: Sequence[str] = ()  # sketches in this figure only
 
 
 Data = tuple[NDArray, NDArray]
@@ -90,8 +87,7 @@ def sizes_of(problem: FigureFit, quick: bool) -> dict[str, list[int]]:
     sizes = SIZES[quick]
     kind = f"n-S{problem.law[0].upper()}"
     names = [f"{k}/{kind}" for k in NONZEROS] + ["accumulation, m = 20", FOURIER]
-    names += [COUNT, GAUSSIAN, f"{_ADAM_NONZEROS}/{kind}{ADAM}"]
-    names += ["leverage", "pivoted Cholesky", *problem.more]
+    names += [*DENSE, f"{_ADAM_NONZEROS}/{kind}{ADAM}", "leverage", "pivoted Cholesky"]
     return {SUBSAMPLING: sizes + LANDMARKS[quick]} | dict.fromkeys(names, sizes)
 
 

@@ -29,7 +29,7 @@ from nbsketch.rows.outliers import (
 from nbsketch.rows.transform import fit_scaler
 from nbsketch.solvers.design import ArrayDesign
 from nbsketch.tabular.fit import limits
-from nbsketch.tabular.noise import gross_errors
+from nbsketch.tabular.suspects import few_gross_errors
 from nbsketch.tuning import tune, tuner
 from nbsketch.tuning.descent import Budget
 from nbsketch.tuning.rows import prepare
@@ -393,7 +393,7 @@ def test_rare_errors_among_many_rows_are_left_out():
     bad = np.sort(rng.choice(3000, 20, replace=False))
     y[bad] += 100
     rows = prepare(X, y[:, None], None, fit_scaler(X, "both", rng), np.arange(3000))
-    found = gross_errors(rows, rng)
+    found = few_gross_errors(rows, rng)
     assert_array_equal(found.rows, bad)
     assert not found.reason
 

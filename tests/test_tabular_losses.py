@@ -23,13 +23,8 @@ from nbsketch.losses import (
     PoissonLoss,
     SquareLoss,
 )
-from nbsketch.tabular.working import (
-    WorkingLoss,
-    _leveled,
-    is_robust,
-    start,
-    working_loss,
-)
+from nbsketch.tabular.suspects import is_robust
+from nbsketch.tabular.working import WorkingLoss, _leveled, start, working_loss
 
 ALL = (
     "huber",

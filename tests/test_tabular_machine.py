@@ -20,10 +20,11 @@ from nbsketch.tabular.fit import fit_machine
 from nbsketch.tabular.leaves import fit_leaf, pooled_error
 from nbsketch.tabular.machine import stack_weights
 from nbsketch.tabular.members import Leaves
-from nbsketch.tabular.noise import fit_noise, gross_errors
+from nbsketch.tabular.noise import fit_noise
 from nbsketch.tabular.problem import Points
 from nbsketch.tabular.ridge import Ridge
 from nbsketch.tabular.scales import Scales, best_penalty, form_of
+from nbsketch.tabular.suspects import few_gross_errors
 from nbsketch.tabular.trees import fit_tree
 from nbsketch.tuning import descent
 from nbsketch.tuning.rows import Training, prepare
@@ -518,7 +519,7 @@ def test_errors_that_agree_with_the_model_by_chance_are_left_out(count):
     bad = np.flatnonzero(X[:, 0] > 0.5)[:count]
     y[bad] += 30
     rows = prepare(X, y[:, None], None, fit_scaler(X, "both", rng), np.arange(400))
-    suspects = gross_errors(rows, rng)
+    suspects = few_gross_errors(rows, rng)
     assert_array_equal(suspects.rows, bad)
     assert not suspects.reason
 
@@ -529,7 +530,7 @@ def test_rare_targets_that_the_features_explain_are_kept():
     y = 0.05 * rng.normal(size=400)
     y[X[:, 0] > 0.95] += 10
     rows = prepare(X, y[:, None], None, fit_scaler(X, "both", rng), np.arange(400))
-    assert not len(gross_errors(rows, rng).rows)
+    assert not len(few_gross_errors(rows, rng).rows)
 
 
 # A law of the features, targets, and the noise relative to their spread.
@@ -558,7 +559,7 @@ def suspects_of(X, y, rng=None, weights=None):
     rng = np.random.default_rng(0) if rng is None else rng
     Y, every = y.reshape(len(y), -1), np.arange(len(y))
     rows = prepare(X, Y, weights, fit_scaler(X, "both", rng), every)
-    return gross_errors(replace(rows, Y=Y), rng)
+    return few_gross_errors(replace(rows, Y=Y), rng)
 
 
 @pytest.mark.thin(times=1)

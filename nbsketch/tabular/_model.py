@@ -40,7 +40,6 @@ from nbsketch.rows.splits import (
 from nbsketch.tabular.boosting import BoostedTrees, affordable_folds, boosting
 from nbsketch.tabular.columns import Table, fit_table
 from nbsketch.tabular.fit import SQUARE, LeftOutRows, fit_machine
-from nbsketch.tabular.noise import Suspects
 from nbsketch.tabular.partners import (
     Partner,
     check_partners,
@@ -51,6 +50,7 @@ from nbsketch.tabular.partners import (
 from nbsketch.tabular.problem import Points
 from nbsketch.tabular.reading import as_frame
 from nbsketch.tabular.scales import LARGE
+from nbsketch.tabular.suspects import Suspects
 from nbsketch.tuning.rows import Training
 
 T = TypeVar("T")

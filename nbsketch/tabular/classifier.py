@@ -16,9 +16,9 @@ from nbsketch.rows.inputs import check_weights, rowwise, table_by_row
 from nbsketch.solvers.left_out import effective_number
 from nbsketch.tabular._model import TabularModel, without_effort
 from nbsketch.tabular.calibration import N_SLOPES, calibrate, two_columns
-from nbsketch.tabular.noise import Suspects
 from nbsketch.tabular.partners import logarithms, pool_weights, pooled
 from nbsketch.tabular.problem import Points
+from nbsketch.tabular.suspects import Suspects
 from nbsketch.tuning.rows import Training, at_rows
 
 # Warn of classes with fewer samples; number of them that the warning names.

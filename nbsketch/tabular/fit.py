@@ -19,7 +19,6 @@ from nbsketch.rows.transform import fit_scaler
 from nbsketch.solvers.left_out import OrderEffect
 from nbsketch.tabular.machine import Machine, stack_weights
 from nbsketch.tabular.members import fit_on_tree
-from nbsketch.tabular.noise import Suspects, gross_errors
 from nbsketch.tabular.problem import Member
 from nbsketch.tabular.ridge import VALIDATION, Ridge, table_order
 from nbsketch.tabular.scales import (
@@ -29,10 +28,9 @@ from nbsketch.tabular.scales import (
     preprocessed,
     ratio_of_halves,
 )
+from nbsketch.tabular.suspects import Suspects, gross_errors
 from nbsketch.tabular.working import (
     WorkingLoss,
-    gross_errors_of_any_share,
-    is_robust,
     reweighted,
     stacked,
     start,
@@ -128,7 +126,7 @@ def fit_machine(
         rows = Rows(data.rows, Y, data.weights, scaler, every, labels=data.labels)
         suspects = Suspects(every[:0])
         if robust and len(Y) >= _LEAST_ROWS:
-            suspects = _gross_errors(rows, loss, rng)
+            suspects = gross_errors(rows, loss, rng)
         if len(suspects.rows) and not suspects.reason:
             kept = np.delete(every, suspects.rows)
             rows = rows.part(kept)
@@ -150,15 +148,6 @@ def unit_of(loss: Loss | None, data: Training) -> float:
         return 1.0
     loss.link(data.Y)  # names targets out of range
     return float(np.average(data.Y, axis=0, weights=data.weights)[0])
-
-
-def _gross_errors(rows: Rows, loss: Loss | None, rng: np.random.Generator) -> Suspects:
-    """Return the rows that look like gross errors; for a robust loss any share."""
-    if loss == SQUARE:
-        return gross_errors(rows, rng)
-    if loss is None or is_robust(loss):
-        return gross_errors_of_any_share(rows)
-    return Suspects(rows.kept[:0])
 
 
 def _fit(

@@ -1,4 +1,4 @@
-r"""Distribution of errors on new rows, and gross errors: locally scaled residuals.
+r"""Distribution of errors on new rows: locally scaled residuals.
 
 The residual of a row is :math:`\sigma(x) z`: the logarithm of its size is regressed on
 x, and z has the empirical distribution of the leave-one-out residuals divided by the
@@ -8,29 +8,13 @@ rows are exchangeable and leave-one-out residuals have the distribution of new
 residuals.
 """
 
-from dataclasses import replace
-from functools import partial
-from typing import Annotated, NamedTuple
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
 
-from nbsketch._jit.tuning import FAMILIES
 from nbsketch._report.fields import array, stored
-from nbsketch.gram import evaluate
-from nbsketch.rows.outliers import (
-    MOST,
-    NORMAL,
-    are_explained,
-    drawn_rows,
-    medians,
-    robust_scales,
-    suspect_targets,
-)
 from nbsketch.tabular.ridge import LandmarkFunction, Ridge
-from nbsketch.tabular.scales import SMOOTH, form_of
-from nbsketch.tuning.rows import Rows, at_rows, moments_of
-from nbsketch.tuning.search import isotropic_start
 
 # Number of landmarks of the regression of log sizes.
 _LANDMARKS = 200
@@ -41,10 +25,6 @@ _SLACK = 1e-6
 # Ends of intervals move outwards by this multiple of the leverage of a constant, by
 # which leave-one-out residuals exceed new ones: else equal targets may all be missed.
 _SHIFT = 2.0
-# Robust standard deviations beyond which targets are clipped for learning a length
-# scale: with 30 clean targets look like errors, with 100 sentinel values are missed.
-_CLIP = 60.0
-_TOO_MANY = f"at most {100 * MOST:g} % are excluded"
 
 
 @stored
@@ -163,86 +143,3 @@ def fit_sizes(
     size, left_out = ridge.fit(logs)
     ends = np.stack([logs.min(axis=0), logs.max(axis=0)])
     return size, np.clip(logs[ridge.validation] - left_out, *ends), ends
-
-
-class Suspects(NamedTuple):
-    """Rows whose targets look like gross errors.
-
-    Attributes
-    ----------
-    rows : ndarray of int of shape (k,)
-        Their indices, ascending.
-    reason : str
-        Why they are used nevertheless; empty if they are excluded.
-    """
-
-    rows: NDArray
-    reason: str = ""
-
-
-def gross_errors(rows: Rows, rng: np.random.Generator) -> Suspects:
-    """Return the rows whose targets look like gross errors, before a fit.
-
-    The rule is that of `nbsketch.rows.outliers`, with a single length scale.
-    """
-    every = np.arange(len(rows.Y))
-    drawn = drawn_rows(np.ones(len(every)) if rows.weights is None else rows.weights)
-    if not len(drawn):
-        return Suspects(drawn)
-    order = np.concatenate([drawn, np.setdiff1d(every, drawn)])
-    part, Y = _standardized(rows)
-    scales = np.exp(isotropic_start(part, FAMILIES[SMOOTH], rng)[:-1])
-    Y = Y[order]
-    weights = at_rows(rows.weights, order)
-    kernel = partial(evaluate, form_of(SMOOTH, scales))
-    X = rows.transform(order)
-    is_suspect, residuals = suspect_targets(kernel, X, Y, weights=weights)
-    reason = ""
-    if np.average(is_suspect, weights=weights) > MOST:
-        reason = _TOO_MANY
-    elif not are_explained(*robust_scales(residuals, Y, weights)).any():
-        reason = "the other targets cannot be predicted"
-    return Suspects(np.sort(order[is_suspect]), reason)
-
-
-def errors_beside(
-    scales: NDArray,
-    rows: NDArray,
-    Y: NDArray,
-    residual: NDArray,
-    weights: NDArray | None,
-) -> Suspects:
-    """Return the rows that look like gross errors after a fit to all rows.
-
-    `residual` (m, d) are the leave-one-out residuals of targets Y at preprocessed rows,
-    of which 1000 are checked; `scales` (p,) are inverse length scales.
-    """
-    left_out = np.isfinite(residual).all(axis=1)
-    w = left_out * (1.0 if weights is None else weights)
-    drawn = drawn_rows(w)
-    kernel = partial(evaluate, form_of(SMOOTH, scales))
-    if not len(drawn):
-        return Suspects(drawn)
-    left_out = partial(residual.__getitem__, drawn)
-    is_suspect, _ = suspect_targets(kernel, rows[drawn], Y[drawn], left_out)
-    reason = _TOO_MANY
-    if is_suspect.mean() <= MOST:
-        reason = "they stand out only with the learned length scales"
-    return Suspects(np.sort(drawn[is_suspect]), reason)
-
-
-def _standardized(rows: Rows) -> tuple[Rows, NDArray]:
-    """Return the rows with clipped targets, and all targets.
-
-    Both are standardized by the clipped targets. At most 5 % are clipped, those beyond
-    60 robust standard deviations, which would dominate the scale.
-    """
-    weights = rows.weights
-    center = medians(rows.Y, weights)
-    away = np.abs(rows.Y - center)
-    most = np.maximum(NORMAL * medians(away, weights), np.finfo(float).tiny) * _CLIP
-    is_few = np.average(away > most, axis=0, weights=weights) <= MOST
-    most = np.where(is_few, most, np.inf)
-    clipped = np.clip(rows.Y, center - most, center + most)
-    mean, spread = moments_of(clipped, weights)
-    return replace(rows, Y=(clipped - mean) / spread), (rows.Y - mean) / spread

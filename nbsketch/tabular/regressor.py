@@ -25,8 +25,9 @@ from nbsketch.rows.inputs import check_weights, rowwise, table_by_row
 from nbsketch.tabular._model import TabularModel, without_effort
 from nbsketch.tabular.fit import SQUARE, LeftOutRows
 from nbsketch.tabular.machine import stack_weights
-from nbsketch.tabular.noise import Suspects, errors_beside, fit_noise
+from nbsketch.tabular.noise import fit_noise
 from nbsketch.tabular.problem import Points
+from nbsketch.tabular.suspects import Suspects, errors_beside
 from nbsketch.tabular.working import losses_of, stacked
 from nbsketch.tuning.rows import Training, at_rows
 

@@ -16,7 +16,6 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from nbsketch._jit.tuning import FAMILIES
 from nbsketch._report.progress import is_stopped
 from nbsketch.gram import evaluate
 from nbsketch.losses import HuberLoss, LogLinkLoss, Loss
@@ -26,16 +25,13 @@ from nbsketch.rows.outliers import (
     medians,
     noise_scale,
     robust_residuals,
-    suspect_targets,
 )
-from nbsketch.tabular.leaves import fit_leaf
 from nbsketch.tabular.machine import stack_weights
 from nbsketch.tabular.members import fit_on_tree
-from nbsketch.tabular.noise import Suspects
 from nbsketch.tabular.problem import Points
-from nbsketch.tabular.scales import SMOOTH, Scales, best_penalty
+from nbsketch.tabular.scales import Scales, best_penalty
+from nbsketch.tabular.suspects import isotropic, parts
 from nbsketch.tuning.rows import Rows, Training, at_rows
-from nbsketch.tuning.search import isotropic_start
 from nbsketch.tuning.trees import grow
 from nbsketch.tuning.tuner import have_neighbors
 
@@ -53,22 +49,12 @@ _STEADY = 2e-3
 _STACKED = 5
 # Number of rows of the leaf that chooses penalties.
 _PENALTY_ROWS = 800
-# Number of rows of a robust regression.
-_ROWS = 1000
 # Minimum number of rows that tell which of them have neighbors.
 _LEAST_ROWS = 30
 # Length scales are learned on residuals cut at this many robust deviations.
 _WINSORIZED = 3.0
 # Predictions exceed the range of the targets by at most this share of it.
 MARGIN = 0.1
-
-
-def is_robust(loss: Loss) -> bool:
-    """Return whether a loss is even with bounded slope, so robust to gross errors."""
-    if isinstance(loss, LogLinkLoss) or not np.isfinite(loss.lipschitz):
-        return False
-    low, high = loss.value([-1.0, 1.0])
-    return bool(low == high)
 
 
 class WorkingLoss(NamedTuple):
@@ -175,8 +161,8 @@ def start(rows: Rows, loss: Loss | None) -> NDArray:
         shift = np.average(y, axis=0, weights=rows.weights) / 2
         return np.log(y + shift * (loss.power < 2))
     out = np.empty_like(rows.Y)
-    form = _isotropic(rows).form
-    for drawn in _parts(rows):
+    form = isotropic(rows).form
+    for drawn in parts(rows):
         Z = rows.transform(drawn)
         path = RobustPath.of(partial(evaluate, form), Z, len(Z))
         residual = robust_residuals(path, rows.Y[drawn])
@@ -188,40 +174,6 @@ def start(rows: Rows, loss: Loss | None) -> NDArray:
         alone = rows.kept[cut][~near]
         out[alone] = rows.Y[alone]
     return out
-
-
-def gross_errors_of_any_share(rows: Rows) -> Suspects:
-    """Return the rows that look like gross errors, of any share, to exclude them.
-
-    See `nbsketch.rows.outliers.suspect_targets`, applied to 1000 random rows at a time.
-    """
-    scales = _isotropic(rows)
-    suspects = [rows.kept[:0]]
-    for drawn in _parts(rows):
-        Z = rows.transform(drawn)
-        Y = rows.Y[drawn]
-        left_out = partial(_left_out, scales, Z, Y)
-        kernel = partial(evaluate, scales.form)
-        is_suspect, _ = suspect_targets(kernel, Z, Y, left_out)
-        suspects.append(drawn[is_suspect])
-    return Suspects(np.sort(np.concatenate(suspects)))
-
-
-def _left_out(scales: Scales, Z: NDArray, Y: NDArray) -> NDArray:
-    """Return the leave-one-out residuals of an exact fit to all targets."""
-    return np.asarray(fit_leaf(scales.form, Z, Y, scales.tau).residual)
-
-
-def _isotropic(rows: Rows) -> Scales:
-    """Return one length scale for all columns, learned from trimmed targets."""
-    rng = np.random.default_rng(0)  # not part of the fit
-    return Scales.at(SMOOTH, isotropic_start(rows.clipped(), FAMILIES[SMOOTH], rng))
-
-
-def _parts(rows: Rows) -> list[NDArray]:
-    """Return random parts of about 1000 rows, each in random order."""
-    order = np.random.default_rng(0).permutation(rows.kept)
-    return np.array_split(order, -(-len(order) // _ROWS))
 
 
 def reweighted(

@@ -239,27 +239,39 @@ def _design(
 ) -> tuple[Any, Design]:
     """Return the result of `sketched_design`."""
     if sketch_map.is_columns and isinstance(X, np.ndarray):
-        used = np.asarray(X.any(axis=0))
-        # Compiled code would be compiled again for arrays of another kind.
-        Z = np.require(X if used.all() else X[:, used], requirements=["C", "W"])
-        return np.eye(len(used))[:, used], ArrayDesign._trusted(Z)
+        return _columns_design(X)
+    in_memory = not isinstance(X, PartitionedRows)
     n_bytes = X.dtype.itemsize * X.shape[0] * sketch_map.weights.shape[0]
-    is_kept = keep is not False and fits(n_bytes)
-    is_kept = is_kept and not isinstance(X, PartitionedRows)
+    is_kept = keep is not False and in_memory and fits(n_bytes)
     if keep is None:
         keep = is_kept = is_kept and n_bytes <= KEEP_BYTES
     # The product and Z have the same size.
-    double = X.dtype == np.float64
     columns = sketch_map.columns
-    twice = is_kept and double and fits(n_bytes, copies=2, modest=KEEP_BYTES)
+    twice = is_kept and X.dtype == np.float64
+    twice = twice and fits(n_bytes, copies=2, modest=KEEP_BYTES)
     if twice and columns is not None:
         return stored_design(sketch_map(X), sketch_map.weights, columns, whiten)
     report_rows(0, X.shape[0])
-    if not is_kept:
-        P = whiten(sketch_map.inner(X))
-        design = features_design(sketch_map, P, X, near=bool(keep))
-        in_memory = not isinstance(X, PartitionedRows)
-        return P, scratch.stored_or(design) if keep and in_memory else design
+    if is_kept:
+        return _filled_design(sketch_map, X, whiten)
+    P = whiten(sketch_map.inner(X))
+    design = features_design(sketch_map, P, X, near=bool(keep))
+    return P, scratch.stored_or(design) if keep and in_memory else design
+
+
+def _columns_design(X: NDArray) -> tuple[NDArray, Design]:
+    """Return the columns that are not zero, as features of a linear kernel."""
+    used = np.asarray(X.any(axis=0))
+    # Compiled code would be compiled again for arrays of another kind.
+    Z = np.require(X if used.all() else X[:, used], requirements=["C", "W"])
+    return np.eye(len(used))[:, used], ArrayDesign._trusted(Z)
+
+
+def _filled_design(
+    sketch_map: SketchMap, X: Any, whiten: Callable[..., Any]
+) -> tuple[Any, Design]:
+    """Return the features, block by block, without their product with all rows."""
+    columns = sketch_map.columns
     product = sketch_map(sketch_map.rows(X))
     P = whiten(product @ sketch_map.weights.T)
     features = Expansion(sketch_map.product, P)

@@ -146,39 +146,43 @@ def select_method(problem: Problem, data: SketchedData) -> Method:
 
 
 def _kind(problem: Problem, data: SketchedData) -> type[Method]:
-    n = data.sketch.shape[1]
-    all_rows = data.sketch.is_identity
-    kind = problem.objective.loss_kind
     if problem.plan.stochastic is not None:
         return Stochastic
     if not problem.objective.is_closed_form:
-        # For labels and counts, landmarks are less accurate than a good penalty on all
-        # rows.
-        passes = problem.plan.alpha is not None or problem.objective.is_robust
-        if kind in ("kinked", "joint"):  # a small gap takes many passes
-            passes = problem.plan.is_free and problem.objective.is_robust
-        if kind and passes and _is_large_sketch(problem, data):
-            return Passes
-        in_memory = not isinstance(data.rows, PartitionedRows)
-        least = _LEAST_ROWS
-        if problem.objective.folds is None:  # else all of them choose the penalty
-            kinks = {"kinked": _LEAST_KINKS, "joint": _LEAST_LEVELS}
-            least = kinks.get(str(kind), least)
-        few = n <= least
-        if not (kind and in_memory) or few:
-            return Newton
-        if all_rows:
-            return Dual
-        has_few = sizes.has_few_outputs(problem.objective.targets.shape[1])
-        is_default = kind != "joint" and has_few and _may_be_exact(problem)
-        return DefaultLandmarks if is_default else Newton
-    if kind is None:
+        return _kind_of_losses(problem, data)
+    if problem.objective.loss_kind is None:
         return ClosedForm
-    if all_rows and sizes.is_solved_by_passes(n):
+    if not data.sketch.is_identity:
+        return Nystrom if _is_large_sketch(problem, data) else ClosedForm
+    if sizes.is_solved_by_passes(data.sketch.shape[1]):
         return AllRows
-    if all_rows:
-        return ClosedForm if problem.plan.alpha is None else Cholesky
-    return Nystrom if _is_large_sketch(problem, data) else ClosedForm
+    return ClosedForm if problem.plan.alpha is None else Cholesky
+
+
+def _kind_of_losses(problem: Problem, data: SketchedData) -> type[Method]:
+    """Return the method for losses without a closed form."""
+    objective = problem.objective
+    kind = objective.loss_kind
+    if kind is None:
+        return Newton
+    # For labels and counts, landmarks are less accurate than a good penalty on all
+    # rows.
+    passes = problem.plan.alpha is not None or objective.is_robust
+    if kind in ("kinked", "joint"):  # a small gap takes many passes
+        passes = problem.plan.is_free and objective.is_robust
+    if passes and _is_large_sketch(problem, data):
+        return Passes
+    in_memory = not isinstance(data.rows, PartitionedRows)
+    least = _LEAST_ROWS
+    if objective.folds is None:  # else all of them choose the penalty
+        least = {"kinked": _LEAST_KINKS, "joint": _LEAST_LEVELS}.get(kind, least)
+    if data.sketch.shape[1] <= least or not in_memory:
+        return Newton
+    if data.sketch.is_identity:
+        return Dual
+    has_few = sizes.has_few_outputs(objective.targets.shape[1])
+    is_default = kind != "joint" and has_few and _may_be_exact(problem)
+    return DefaultLandmarks if is_default else Newton
 
 
 def _is_large_sketch(problem: Problem, data: SketchedData) -> bool:

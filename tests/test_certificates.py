@@ -249,6 +249,24 @@ def test_rounded_features_count_by_the_square_of_their_effect(weighted, rng):
     assert_allclose(found, expected, rtol=1e-6)
 
 
+@pytest.mark.skipif(np.finfo(np.longdouble).eps > 1e-18, reason="double is longest")
+@pytest.mark.parametrize("offset", [1e5, 1e6])
+def test_predictions_of_columns_far_from_zero_are_rounded(offset, rng):
+    """The product of column and slope cancels the intercept."""
+    x = rng.normal(size=30) + offset
+    y = x - offset + 0.1 * rng.normal(size=30)
+    model = SketchedKernelRegressor("linear", alpha=1e-3, random_state=0)
+    model.fit(x[:, None], y)
+    X, Y = x.astype(np.longdouble), y.astype(np.longdouble)
+    X, Y = X - X.mean(), Y - Y.mean()
+    best = (Y @ Y - (X @ Y) ** 2 / (X @ X + 30e-3)) / 60
+    columns = model.sketch_.weights @ model.landmarks_
+    slope = (model.coef_.astype(np.longdouble) * columns.ravel()).sum()
+    value = np.square(y - model.predict(x[:, None])).mean() / 2 + 1e-3 / 2 * slope**2
+    distance = float((value - best) / value)
+    assert 1e-13 < distance <= 2 * model.dual_gap_
+
+
 class LongDouble:
     """Sketched problems in long double: the model as it predicts, and a better one."""
 
@@ -429,6 +447,20 @@ def test_dual_points_of_levels_that_must_not_cross_give_the_coefficients(rng):
     dual = certificate._dual(solution, Z @ solution.coef + solution.intercept)
     expected = Z.T @ dual @ T.T @ T / (40 * 1e-3)
     assert_allclose(solution.coef, expected, atol=1e-4 * np.abs(expected).max())
+
+
+@pytest.mark.parametrize("loss", ["square", "squared-epsilon-insensitive"])
+def test_every_sample_counts_where_a_sketch_is_cut(loss):
+    """Most of what is cut may be at one sample, far from the landmarks."""
+    x = np.linspace(0, 1, 400)
+    y = np.sin(6 * x)
+    model = small_sketch(x[::8, None], alpha=1e-6, loss=loss)
+    gaps = []
+    for place in (0, 1):  # of two samples, one has been looked at
+        X = np.insert(x, place, 3.0)[:, None]
+        gaps.append(model.fit(X, np.insert(y, place, 2.0)).dual_gap_)
+    assert gaps[0] > 1e-4
+    assert_allclose(gaps[1], gaps[0], rtol=0.1)
 
 
 def test_dependent_landmarks_that_lose_much_are_a_warning():

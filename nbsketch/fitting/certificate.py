@@ -1,6 +1,5 @@
 """Certificates of fitted models, for predictions with all rounding errors."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -21,8 +20,6 @@ from nbsketch.solvers._linear.cholesky import raised_cholesky, solve_upper
 from nbsketch.solvers.design import Design
 from nbsketch.solvers.passes import LandmarkDesign
 
-# If the effect of the cut is below this share of `tol`, it is bounded without a pass.
-_FINE = 0.1
 # Rounding units, over the square root of s, below which eigenvalues are cut off.
 _JITTER = 0.25
 # Units in the last place of the largest target within which a fit is exact.
@@ -79,35 +76,23 @@ class FittedCertificate:
         """Return the decrease of the objective that directions without features allow.
 
         The value is relative: with the dual point a, s a^T K' s a / (2 n^2 alpha) for
-        the part K' of the kernel matrix without features. Its eigenvalues are at most
-        its trace.
+        the part K' of the kernel matrix without features. All samples count: a single
+        one far from the landmarks may have most of K'.
         """
-        sketch_map = self.data.sketch_map
         dual = self._dual(solution, design.mv(solution.coef) + solution.intercept)
         dual = dual @ getattr(self.objective, "factor", np.eye(dual.shape[1])).T
-        n = len(dual)
-        unit = 2 * n**2 * solution.alpha * solution.objective
-        form = self._form_of_cut(projection)
-        trace = n * float(form(sketch_map(self._rows)).mean())
-        most = min(1.0, float(np.square(dual).sum()) * trace / unit)
-        if most <= _FINE * self.tol:
-            return most
-        product = sketch_map.adjoint(self.data.rows, dual)
-        return min(most, float(form(product).sum()) / unit)
+        unit = 2 * len(dual) ** 2 * solution.alpha * solution.objective
+        product = self.data.sketch_map.adjoint(self.data.rows, dual)
+        return min(1.0, self._form_of_cut(projection, product) / unit)
 
-    def _form_of_cut(self, projection: NDArray) -> Callable[[Any], NDArray]:
-        """Return the forms g^T C'^+ g of columns, C' the part of S K S^T cut off."""
-        sketch_map = self.data.sketch_map
-        core = sketch_map.inner(self.data.rows)
+    def _form_of_cut(self, projection: NDArray, columns: NDArray) -> float:
+        """Return the sum of g^T C'^+ g over columns, C' the part of S K S^T cut off."""
+        core = self.data.sketch_map.inner(self.data.rows)
         jitter = _JITTER * np.finfo(float).eps * np.trace(core) * len(core) ** -0.5
         upper, _ = raised_cholesky(core, float(jitter))
         directions = projection / np.linalg.norm(projection, axis=0)
-
-        def form(columns: NDArray) -> NDArray:
-            cut = columns - directions @ (directions.T @ columns)
-            return np.square(solve_upper(upper, cut, 1)).sum(axis=0)
-
-        return form
+        cut = columns - directions @ (directions.T @ columns)
+        return float(np.square(solve_upper(upper, cut, 1)).sum())
 
     def _dual(
         self, solution: FeatureSolution, fitted: NDArray, rows: Any = slice(None)
@@ -219,7 +204,9 @@ class FittedCertificate:
         values = self._values(solution)
         s, n = self.data.sketch.shape
         unit = 2 * np.finfo(float).eps * self._scale * (n / s) ** 0.5
-        size = np.spacing(np.abs(values).max(axis=0, initial=0))
+        before = values - solution.intercept
+        largest = np.maximum(np.abs(values), np.abs(before)).max(axis=0, initial=0)
+        size = np.spacing(largest)
         size += unit * np.linalg.norm(solution.coef, axis=0)
         errors = size * np.random.default_rng(0).choice([-1.0, 1.0], size=values.shape)
         w = self._weights[self._subset]

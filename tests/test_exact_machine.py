@@ -680,6 +680,35 @@ def test_weak_penalties_are_tried_while_the_error_falls_down_to_a_limit():
     assert_allclose(sample.search(None, 1.0)[0].shift, 4.0**4)
 
 
+def test_weaker_penalties_are_tried_while_fits_are_constants():
+    sample = replace(drawn(choice.DualSample, 90), weakest=4.0**-18)
+
+    def errors(kernel, shifts):
+        steps = -np.log(shifts) / np.log(4)
+        falls = [
+            1 - 1e-3 * min(step, 9) - 0.1 * max(0, min(step - 9, 6)) for step in steps
+        ]
+        return [
+            choice.Choice(error, kernel, s, is_constant=step < 9)
+            for error, step, s in zip(falls, steps, shifts, strict=True)
+        ]
+
+    object.__setattr__(sample, "errors", errors)
+    object.__setattr__(sample, "scored", lambda choices: choices)
+    grid = sample.search(None, 1.0)
+    assert_allclose(min(grid, key=choice._order).shift, 4.0**-15)
+
+
+@pytest.mark.parametrize("seed", [1, 5])
+def test_a_rare_flag_of_exact_targets_is_learned_by_a_robust_loss(seed):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(2000, 4))
+    X[:, 3] = 0.0
+    X[rng.choice(2000, 3, replace=False), 3] = 1.0
+    model = SketchedKernelRegressor(loss="huber", random_state=0).fit(X, 50 * X[:, 3])
+    assert_allclose(model.predict(X[X[:, 3] > 0]), 50.0, atol=1.0)
+
+
 def test_of_equal_errors_the_strongest_penalty_is_chosen():
     kernel = GaussianKernel(1.0)
     grid = [choice.Choice(1.0, kernel, shift) for shift in (0.1, 0.4, 1.6)]

@@ -61,6 +61,10 @@ _FALL = 0.8
 # penalty, and ends at this share of it, where penalties are lost in rounding.
 _LEAST_START = 1e-3
 _WEAKEST = 1e-7
+# Standard deviation of predictions relative to targets below which a fit is constant,
+# and the relative range of the errors of such fits.
+_CONSTANT = 0.1
+_FLAT = 0.01
 # Accuracy of the fits on the sample, and the rank of their preconditioner; fits with a
 # larger gap are ignored.
 _TOL = 2e-3
@@ -85,6 +89,7 @@ class Choice(NamedTuple):
     fitted: NDArray = np.empty(0)  # predictions of the validation rows
     states: Sequence[State | None] = ()  # warm start of each split
     gap: float = 0.0  # the largest relative gap of the splits
+    is_constant: bool = False  # whether predictions hardly vary
 
 
 def choose_on_sample(
@@ -241,17 +246,22 @@ class SplitSample:
         Weak penalties whose fits do not converge are dropped.
         """
         kernel = choices[0].kernel
+        plateau = 0
         while len(choices) < _MOST_STEPS:
             choices = self.scored(choices)
             best = self._strongest(choices)
             error = choices[best].error
             if report("penalty", iteration=len(choices), objective=error):
                 break
-            is_long = len(choices) >= _FEW_STEPS
-            if is_long and _FALL * choices[abs(best - 1)].error <= error < np.inf:
-                break
             weaker = _steps(choices[-1].shift, *self._WEAKER)
             weaker = weaker[weaker >= self.weakest]
+            if self._is_plateau(choices) and len(weaker):
+                plateau = len(choices)
+                choices = choices + self.errors(kernel, weaker)
+                continue
+            is_long = len(choices) - plateau >= _FEW_STEPS
+            if is_long and _FALL * choices[abs(best - 1)].error <= error < np.inf:
+                break
             if best == 0:
                 stronger = _steps(choices[0].shift, *self._STRONGER)
                 choices = self.errors(kernel, stronger) + choices
@@ -278,6 +288,12 @@ class SplitSample:
         """
         errors = np.array([choice.error for choice in choices])
         return int(np.argmax(errors <= (1 + self._TIE) * errors.min()))
+
+    def _is_plateau(self, choices: list[Choice]) -> bool:
+        """Return whether all penalties fit a constant, up to small changes."""
+        errors = [choice.error for choice in choices]
+        is_flat = max(errors) - min(errors) <= _FLAT * min(errors)
+        return is_flat and choices[-1].is_constant
 
     def chosen(self, grid: list[Choice]) -> Choice:
         """Return the choice of a grid for the fit (unchanged here)."""
@@ -324,6 +340,7 @@ class SplitSample:
         states = self._nearest(kernel, shifts[0])
         splits = zip(self.splits, states, strict=True)
         parts = [self._left_out(kernel, shifts, *split) for split in splits]
+        least = _CONSTANT * self.validation.targets.std(axis=0)
         choices = []
         for shift, *ends in zip(shifts, *parts, strict=True):
             fitted, solutions = zip(*ends, strict=True)
@@ -333,7 +350,10 @@ class SplitSample:
             if gap <= _LARGEST_GAP:
                 error = float(self.validation.errors(values).sum())
             states = [s.state for s in solutions]
-            choices.append(Choice(error, kernel, float(shift), values, states, gap))
+            hardly = bool((values.std(axis=0) < least).all())
+            choices.append(
+                Choice(error, kernel, float(shift), values, states, gap, hardly)
+            )
         self.solved.extend(choices)
         return choices
 

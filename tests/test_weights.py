@@ -1,9 +1,11 @@
 """Sample weights: zero is no row, two is a row twice, in every estimator."""
 
+import warnings
+
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
-from sklearn.base import clone
+from sklearn.base import clone, is_classifier
 from sklearn.model_selection import KFold
 from sklearn.utils.class_weight import compute_sample_weight
 
@@ -17,8 +19,10 @@ from nbsketch import (
     SketchedSGDRegressor,
     SpectralFilterRegressor,
     TabularKernelClassifier,
+    TabularKernelRegressor,
 )
 from nbsketch._quantiles import conformal_quantile
+from nbsketch.conformal import ConformalRegressor
 from nbsketch.kernels import median_distance, weighted_median
 from nbsketch.rows import transform
 from nbsketch.rows.class_weights import weights_of_classes
@@ -167,6 +171,29 @@ def test_a_class_of_weight_zero_is_no_class():
 
 
 # repetition -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        SketchedKernelRegressor(alpha=1.0, size=5),
+        SketchedKernelClassifier(alpha=1.0, size=5),
+        TabularKernelRegressor(),
+        ConformalRegressor(SketchedKernelRegressor(alpha=1.0, size=5)),
+    ],
+    ids=lambda model: type(model).__name__,
+)
+def test_a_sample_with_most_of_the_weight_is_told(model):
+    X = np.random.default_rng(0).normal(size=(40, 2))
+    y = X[:, 0] > 0 if is_classifier(model) else X[:, 0]
+    weights = np.ones(40)
+    weights[7] = 156.0
+    with pytest.warns(UserWarning, match="one of 40 samples has 80% of the"):
+        model.fit(X, y, sample_weight=weights)
+    weights[7] = 10.0
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model.fit(X, y, sample_weight=weights)
 
 
 def test_median_distance_counts_a_weight_as_a_repetition():

@@ -33,6 +33,7 @@ from nbsketch._report.validation import (
     fault,
     masked_fault,
 )
+from nbsketch._report.warning import warn
 from nbsketch.kernels import KERNELS, PrecomputedKernel, SobolevKernel
 from nbsketch.rows import tasks
 from nbsketch.rows.class_weights import check_sum
@@ -43,6 +44,9 @@ from nbsketch.rows.transform import PREPROCESSINGS, choose_rows
 from nbsketch.sketches import IdentitySketch, SketchRecipe
 from nbsketch.sketches.landmarks import DataSketch
 
+# A larger share of the total weight in one sample, of at least so many, is warned of.
+_MOST_WEIGHT = 0.5
+_FEW_WEIGHTS = 20
 # Dask arrays with at most this many rows are gathered: one process is faster.
 _FEW_ROWS = 1000
 
@@ -552,6 +556,13 @@ def check_weights(sample_weight: Any, X: Any) -> NDArray | None:
     if not weights.any():
         raise ValueError("`sample_weight` must have a positive entry, got zeros only")
     check_sum("sample_weight", weights)
+    share = weights.max() / weights.sum()
+    count = np.count_nonzero(weights)
+    if share > _MOST_WEIGHT and count >= _FEW_WEIGHTS:
+        warn(
+            f"one of {count} samples has {share:.0%} of the total `sample_weight`: "
+            "penalties, held-out errors and intervals depend on it almost alone"
+        )
     return weights
 
 

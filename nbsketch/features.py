@@ -23,6 +23,7 @@ from nbsketch._machine.memory import slices
 from nbsketch._report import validation
 from nbsketch._sketch_map import features_recipe, sketched_design
 from nbsketch.estimators._base import ObjectParameters
+from nbsketch.estimators._summary import summary_lines
 from nbsketch.files import SaveMixin
 from nbsketch.fitting import sketched
 from nbsketch.fitting.lost_columns import warn_of_lost_columns
@@ -39,6 +40,9 @@ from nbsketch.rows.inputs import (
 )
 from nbsketch.solvers.design import ArrayDesign
 from nbsketch.solvers.scratch import rows_per_block
+
+# Integers with at most this many values are class labels.
+_MOST_CLASSES = 20
 
 
 @validation.declares_parameters
@@ -89,7 +93,7 @@ class KernelFeatures(
         if is_auto(self.bandwidth):
             sketched.check_learnable(self.kernel, X)
             (rng,) = rng.spawn(1)
-            target = sketched.TuningTarget(sketched.as_targets(y, len(X)))
+            target = sketched.TuningTarget(as_targets(y, len(X)))
             if len(X) >= sketched.LEAST_ROWS:
                 inputs = sketched.learn_inputs(X, target, self.kernel, size, rng)
         self.scaler_ = inputs.scaler
@@ -216,7 +220,7 @@ class SketchedFeatures(KernelFeatures):
         size, n = self.sketch_.shape
         landmarks = f"{self.landmarks_.shape[0]} landmarks"
         sizes = f"size {size} of {n} samples, rank {self.rank_}, {landmarks}"
-        return sketched.summary_lines(self, [("sketch", sizes)])
+        return summary_lines(self, [("sketch", sizes)])
 
 
 @validation.declares_parameters
@@ -324,7 +328,7 @@ class RandomFourierFeatures(KernelFeatures):
     def summary(self) -> str:
         """Return a text summary of the fitted transformer, one line per property."""
         check_is_fitted(self)
-        return sketched.summary_lines(self, [("features", str(self._n_features_out))])
+        return summary_lines(self, [("features", str(self._n_features_out))])
 
     def __sklearn_tags__(self) -> Tags:
         """Declare sparse input, which is only multiplied by the frequencies."""
@@ -352,3 +356,37 @@ def _unit_frequencies(
         "`kernel` must be a Gaussian, Laplacian or Matern kernel, got "
         f"{kernel!r}: use SketchedFeatures for other kernels"
     )
+
+
+def as_targets(y: Any, n: int) -> NDArray:
+    """Return targets (n, d) of ridge regression for numbers or labels.
+
+    Strings, booleans and integers with at most 20 values are class labels, with one
+    indicator per class.
+    """
+    if y is None:
+        raise ValueError(
+            "`y` must be passed for bandwidth='auto', got None: pass targets, or "
+            "bandwidth='median'"
+        )
+    validation.check_unmasked("y", y)
+    values = np.asarray(y)
+    if values.dtype.kind == "O":
+        values = _of_one_type(validation.as_labels("y", y))
+    if values.ndim not in (1, 2) or len(values) != n:
+        raise ValueError(f"`y` must have shape ({n},) or ({n}, d), got {values.shape}")
+    classes = np.unique(values) if values.dtype.kind in "OUSbiu" else np.empty(0)
+    is_label = values.dtype.kind not in "iu" or len(classes) <= _MOST_CLASSES
+    if values.ndim == 1 and len(classes) and is_label:
+        return (values[:, None] == classes).astype(float)
+    targets = values.reshape(n, -1).astype(float)
+    if not np.isfinite(targets).all():
+        raise ValueError(validation.not_finite("y", targets.reshape(values.shape)))
+    return targets
+
+
+def _of_one_type(objects: NDArray) -> NDArray:
+    """Return strings, or numbers in their common dtype."""
+    values = np.asarray(objects.tolist())
+    is_object = values.dtype.kind == "O"
+    return np.asarray(validation.as_numbers("y", values)) if is_object else values

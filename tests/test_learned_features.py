@@ -9,7 +9,7 @@ from sklearn.pipeline import make_pipeline
 
 import nbsketch
 from nbsketch import RandomFourierFeatures, SketchedFeatures
-from nbsketch.fitting.sketched import as_targets
+from nbsketch.features import as_targets
 
 TRANSFORMERS = [SketchedFeatures, RandomFourierFeatures]
 

@@ -28,13 +28,13 @@ from nbsketch._onnx import write_onnx
 from nbsketch._report import validation
 from nbsketch._report.progress import watching
 from nbsketch._report.warning import warn
-from nbsketch.estimators._summary import entries_of
+from nbsketch.estimators._summary import entries_of, summary_text
 from nbsketch.files import SaveMixin
 from nbsketch.fitting.callbacks import CallbackSupportMixin, watched_fit
 from nbsketch.fitting.certificate import warn_of
 from nbsketch.fitting.lost_columns import warn_of_lost_columns, warn_of_lost_squares
 from nbsketch.fitting.objective import FeatureSolution, Problem
-from nbsketch.fitting.sketched import SketchedData, summary_text
+from nbsketch.fitting.sketched import SketchedData
 from nbsketch.fitting.steps import FitPlan, plan_fit, sketched_method
 from nbsketch.losses import LogLinkLoss, as_loss, fitted_loss
 from nbsketch.rows import inputs

@@ -1,6 +1,6 @@
-"""The text summary of a fitted model."""
+"""Text summaries of fitted models."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import fields
 from typing import Any
 
@@ -10,7 +10,6 @@ from nbsketch._machine.blas import factor, invert_factor
 from nbsketch._machine.memory import asked
 from nbsketch.files import encode
 from nbsketch.fitting.methods import least_tol
-from nbsketch.fitting.sketched import shortest_scales
 from nbsketch.kernels import LinearKernel
 from nbsketch.losses import SquareLoss, fitted_loss
 from nbsketch.rows.inputs import is_pairwise
@@ -19,11 +18,38 @@ from nbsketch.sketches import LandmarkSketch, SubsamplingSketch
 
 # Number of kept features to list.
 _MOST_NAMES = 10
+# Number of features whose length scales are listed.
+_SHORTEST = 5
 # If the degrees of freedom are above this share of the size, the sketch limits the
 # accuracy: doubling the size lowered the test error, noise included, by 2 to 36 % above
 # it and by at most 0.2 % below (three functions, four noise levels, 6000 samples, size
 # 300).
 _SATURATED = 0.7
+
+
+def summary_lines(model: Any, entries: Iterable[tuple[str, str]]) -> str:
+    """Return a summary of a fitted model: kernel, length scales and other entries."""
+    widths = np.ravel(getattr(model.kernel_, "bandwidth", ()))
+    shown = f", bandwidth {widths[0]:.4g}" if len(widths) == 1 else ""
+    lines = [("kernel", type(model.kernel_).__name__ + shown)]
+    if model.length_scales_ is not None:
+        lines.append(("length-scales", shortest_scales(model)))
+    return summary_text(model, [*lines, *entries])
+
+
+def summary_text(model: Any, entries: Iterable[tuple[str, str]]) -> str:
+    """Return the name of a fitted model and its entries, one line each."""
+    return "\n".join([type(model).__name__, *(f"  {a:<14}{b}" for a, b in entries)])
+
+
+def shortest_scales(model: Any) -> str:
+    """Return the shortest length scales with the names of their features."""
+    scales = model.length_scales_
+    names = getattr(model, "feature_names_in_", [f"x{k}" for k in range(len(scales))])
+    order = np.argsort(scales, kind="stable")[:_SHORTEST]
+    listed = [f"{names[k]} {scales[k]:.3g}" for k in order if np.isfinite(scales[k])]
+    unlisted = np.isfinite(scales).sum() - len(listed)
+    return ", ".join(listed) + (f"; {unlisted} longer" if unlisted else "")
 
 
 def entries_of(model: Any) -> Iterator[tuple[str, str]]:

@@ -4,7 +4,7 @@ Features and structured prediction have no loss of their own: their length scale
 learned by ridge regression on given targets.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -12,12 +12,6 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from nbsketch._report.progress import is_watched, report, seconds_left
-from nbsketch._report.validation import (
-    as_labels,
-    as_numbers,
-    check_unmasked,
-    not_finite,
-)
 from nbsketch._sketch_map import (
     SketchMap,
     draw,
@@ -45,10 +39,6 @@ _FAMILIES = LEARNABLE_NAMES | {"auto": "auto"}
 _LEARNING = 0.4
 # Length scales cannot be estimated from fewer samples.
 LEAST_ROWS = 30
-# Integers with at most this many values are class labels.
-_MOST_CLASSES = 20
-# Number of features whose length scales are listed.
-_SHORTEST = 5
 
 
 class TuningTarget(NamedTuple):
@@ -183,64 +173,6 @@ def learn_inputs(
 
 def _report(iteration: int, error: float) -> bool:
     return report("length-scales", iteration=iteration, objective=error)
-
-
-def as_targets(y: Any, n: int) -> NDArray:
-    """Return targets (n, d) of ridge regression for numbers or labels.
-
-    Strings, booleans and integers with at most 20 values are class labels, with one
-    indicator per class.
-    """
-    if y is None:
-        raise ValueError(
-            "`y` must be passed for bandwidth='auto', got None: pass targets, or "
-            "bandwidth='median'"
-        )
-    check_unmasked("y", y)
-    values = np.asarray(y)
-    if values.dtype.kind == "O":
-        values = _of_one_type(as_labels("y", y))
-    if values.ndim not in (1, 2) or len(values) != n:
-        raise ValueError(f"`y` must have shape ({n},) or ({n}, d), got {values.shape}")
-    classes = np.unique(values) if values.dtype.kind in "OUSbiu" else np.empty(0)
-    is_label = values.dtype.kind not in "iu" or len(classes) <= _MOST_CLASSES
-    if values.ndim == 1 and len(classes) and is_label:
-        return (values[:, None] == classes).astype(float)
-    targets = values.reshape(n, -1).astype(float)
-    if not np.isfinite(targets).all():
-        raise ValueError(not_finite("y", targets.reshape(values.shape)))
-    return targets
-
-
-def _of_one_type(objects: NDArray) -> NDArray:
-    """Return strings, or numbers in their common dtype."""
-    values = np.asarray(objects.tolist())
-    return np.asarray(as_numbers("y", values)) if values.dtype.kind == "O" else values
-
-
-def summary_lines(model: Any, entries: Iterable[tuple[str, str]]) -> str:
-    """Return a summary of a fitted model: kernel, length scales and other entries."""
-    widths = np.ravel(getattr(model.kernel_, "bandwidth", ()))
-    shown = f", bandwidth {widths[0]:.4g}" if len(widths) == 1 else ""
-    lines = [("kernel", type(model.kernel_).__name__ + shown)]
-    if model.length_scales_ is not None:
-        lines.append(("length-scales", shortest_scales(model)))
-    return summary_text(model, [*lines, *entries])
-
-
-def summary_text(model: Any, entries: Iterable[tuple[str, str]]) -> str:
-    """Return the name of a fitted model and its entries, one line each."""
-    return "\n".join([type(model).__name__, *(f"  {a:<14}{b}" for a, b in entries)])
-
-
-def shortest_scales(model: Any) -> str:
-    """Return the shortest length scales with the names of their features."""
-    scales = model.length_scales_
-    names = getattr(model, "feature_names_in_", [f"x{k}" for k in range(len(scales))])
-    order = np.argsort(scales, kind="stable")[:_SHORTEST]
-    listed = [f"{names[k]} {scales[k]:.3g}" for k in order if np.isfinite(scales[k])]
-    unlisted = np.isfinite(scales).sum() - len(listed)
-    return ", ".join(listed) + (f"; {unlisted} longer" if unlisted else "")
 
 
 class SketchedData(NamedTuple):

@@ -36,6 +36,7 @@ from nbsketch._sketch_map import (
     sketched_design,
     spans_columns,
 )
+from nbsketch.estimators._summary import summary_lines
 from nbsketch.files import SaveMixin
 from nbsketch.fitting import sketched
 from nbsketch.fitting.callbacks import CallbackSupportMixin, watched_fit
@@ -307,7 +308,7 @@ class InputOutputKernelRegressor(
             ("candidates", str(len(self._penalty))),
             ("alpha", f"{self.alpha:.4g}"),
         ]
-        return sketched.summary_lines(self, entries)
+        return summary_lines(self, entries)
 
     def decision_function(self, X: Any, candidates: Any = None) -> NDArray:
         r"""Return the scores :math:`\langle h(x), \psi(y) \rangle - k_Y(y, y) / 2`.

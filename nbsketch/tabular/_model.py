@@ -22,9 +22,9 @@ from nbsketch._report.validation import (
     random_generator,
 )
 from nbsketch._report.warning import warn
+from nbsketch.estimators._summary import summary_text
 from nbsketch.files import SaveMixin
 from nbsketch.fitting.callbacks import CallbackSupportMixin, watched_fit
-from nbsketch.fitting.sketched import summary_text
 from nbsketch.losses import Loss
 from nbsketch.rows.copies import merged
 from nbsketch.rows.inputs import TrainingRows, loaded

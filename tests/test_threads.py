@@ -25,7 +25,7 @@ from nbsketch._machine.blas import eigh, one_thread
 from nbsketch.gram import Gram, Product
 
 needs_two_threads = pytest.mark.skipif(
-    numba.config.NUMBA_NUM_THREADS < 2, reason="numba has one thread"
+    threads.thread_limit() < 2, reason="one thread, by numba or OMP_NUM_THREADS"
 )
 
 # Work for several parallel regions, its result, and a check of it.
@@ -321,7 +321,7 @@ def test_concurrent_calls_on_every_threading_layer(layer, run_python):
         print(numba.threading_layer())
     """
     printed = run_python(script(code), NUMBA_THREADING_LAYER=layer)
-    if layer is not None and numba.config.NUMBA_NUM_THREADS > 1:
+    if layer is not None and threads.thread_limit() > 1:
         assert printed == layer
 
 

@@ -5,15 +5,19 @@ r"""Losses on many landmarks, by passes over the columns of their kernel matrix.
 
 With :math:`T^\top T = S K S^\top + \delta I` this is the problem with features :math:`Z
 = K S^\top T^{-1}`, which are never computed: their products are products with :math:`K
-S^\top` and triangular systems. Newton directions are computed by conjugate gradients,
-with one pass per step. The preconditioner uses the mean curvature instead of one per
-row, and the sketch instead of all rows: :math:`Z^\top Z \approx T T^\top`, as for
-sketched least squares. A new one costs :math:`s^3 / 3`. Losses with kinks are smoothed
-around the dual point, with decreasing width.
+S^\top` and triangular systems. Steps are those of limited-memory BFGS, two products
+each: rows cross kinks at every step, so that accurate Newton directions gain little.
+The initial inverse Hessian uses the mean curvature instead of one per row, and the
+sketch instead of all rows: :math:`Z^\top Z \approx T T^\top`, as for sketched least
+squares. A new one costs :math:`s^3 / 3`. Losses with kinks are smoothed around the dual
+point, with decreasing width.
+
+J. Nocedal, "Updating quasi-Newton matrices with limited storage", 1980.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from functools import cached_property
 from typing import Any
 
@@ -45,10 +49,8 @@ _WIDE = 4.0
 # Least squares steps before a loss is smoothed: the second uses the spread of the
 # first.
 _RIDGES = 2
-# Relative accuracy of the directions of a smoothed loss.
-_ROUGH = 0.2
-# The accuracy of a direction relative to the one that reaches the tolerance.
-_LAST = 0.5
+# Steps whose change of the gradient determines a direction.
+_MEMORY = 10
 # Ratio of mean curvatures above which a preconditioner is recomputed.
 _STALE = 10.0
 
@@ -90,10 +92,6 @@ class WhitenedColumns(Design):
         sides[chosen] = A
         sums = self._whitened(self.columns.adjoint(sides.reshape(len(sides), -1)))
         return sums.reshape(self.shape[1:] + A.shape[1:])
-
-    def normal(self, W: NDArray, weights: NDArray) -> NDArray:
-        """Return ``Z^T (weights * Z W)`` in one pass, for weights (n,) or (n, d)."""
-        return self._whitened(self.columns.normal(self.of_columns(W), weights))
 
     def gather(self, rows: NDArray) -> WhitenedColumns:
         """Return the features of the given rows."""
@@ -153,33 +151,67 @@ class LandmarkDesign(WhitenedColumns):
         return sum(terms) + terms[-1] * ratio / max(1.0 - ratio, _LEAST_DECAY)
 
 
-class PassesSearch(SmoothSearch):
-    """Search for sums of m losses per row, with Newton directions computed by passes.
+class InverseHessian:
+    """Products with an inverse Hessian by limited-memory BFGS.
 
-    The preconditioner replaces the curvatures of each term by their mean, so that a
-    rotation of the outputs makes it block-diagonal.
+    Parameters
+    ----------
+    initial : callable
+        Product with the initial inverse Hessian.
+    """
+
+    def __init__(self, initial: Inverse) -> None:
+        self._initial = initial
+        self.forget()
+
+    def forget(self) -> None:
+        """Continue with another function."""
+        self._last: tuple[NDArray, NDArray] | None = None
+        self._pairs: deque[tuple[NDArray, NDArray, float]] = deque(maxlen=_MEMORY)
+
+    def product(self, point: NDArray, gradient: NDArray) -> NDArray:
+        """Return the product with the gradient at a point, which is remembered."""
+        if self._last is not None:
+            step = point - self._last[0]
+            change = gradient - self._last[1]
+            if (curvature := float(step @ change)) > 0:
+                self._pairs.append((step, change, curvature))
+        self._last = point, gradient
+        q = gradient
+        shares = []
+        for step, change, curvature in reversed(self._pairs):
+            shares.append(float(step @ q) / curvature)
+            q = q - shares[-1] * change
+        out = self._initial(q)
+        for step, change, curvature in self._pairs:
+            out += (shares.pop() - float(change @ out) / curvature) * step
+        return out
+
+
+class PassesSearch(SmoothSearch):
+    """Search for sums of m losses per row by limited-memory BFGS.
+
+    The initial inverse Hessian replaces the curvatures of each term by their mean, so
+    that a rotation of the outputs makes it block-diagonal.
 
     Attributes
     ----------
-    rates : ndarray of shape (n, m)
-        Weights times curvatures of each term, over n.
-    mass : ndarray of shape (m,)
-        Their sums.
-    border : ndarray of shape (s, m)
-        ``Z^T rates``.
+    memory : InverseHessian
+        Approximate inverse Hessian.
     level : ndarray of shape (m,)
-        Mean curvatures of the preconditioner.
+        Mean curvatures of the initial one.
     is_flat : bool
         Whether all rows have the largest curvature, as in a least squares step: far
         from the minimum few rows have curvature.
     """
 
     problem: NewtonProblem
-    most_products = 100
+    most_steps = 200
     patience = 12
     inexact = 10.0
     shrink = 0.7
     level: Any = 0.0
+    memory: InverseHessian
 
     def _begin(self, state: State) -> Certificate:
         p = self.problem
@@ -205,6 +237,7 @@ class PassesSearch(SmoothSearch):
             self.best = self._point_certificate()
             direction = self._direction(self.rho)
             self._advance(direction, float(self.rho @ direction))
+            self.memory.forget()
         self.sigma = state.sigma or p.spread(self.res)
 
     def _advance(self, direction: NDArray, slope: float) -> bool:
@@ -224,28 +257,28 @@ class PassesSearch(SmoothSearch):
         assert isinstance(self.problem.design, LandmarkDesign)
         return self.problem.design
 
-    def _sums(self) -> NDArray:
-        """Return ``Z^T (s a)^T``, in one pass with `border`."""
+    def _direction(self, rho: NDArray) -> NDArray:
         p = self.problem
-        m = len(self.a)
-        self.rates = p.curved(self.curvature, np.ones(1)).T / p.n
-        self.mass = np.maximum(self.rates.sum(axis=0), _LEAST_MASS)
-        sums = self._design.rmv(np.hstack([p.weighted(self.a).T, self.rates]))
-        self.border = sums[:, m:]
-        return sums[:, :m]
+        mass = self._mass
+        if (self.level > mass * _STALE).any() or (mass > self.level * _STALE).any():
+            self.memory = InverseHessian(self._preconditioner())
+        step = -self.memory.product(p.flat(self.coef, self.intercept), rho)
+        self.move = p.predict(*p.split(step))
+        return step
+
+    def _next_round(self, settled: bool) -> None:
+        super()._next_round(settled)
+        if self.sigma > 0:
+            self.memory.forget()
 
     @property
-    def _forcing(self) -> float:
-        """Relative accuracy of a Newton direction; looser before the last one."""
-        needed = _LAST * (self.target / max(self.estimate, self.target)) ** 0.5
-        return max(_ROUGH if self.sigma > 0 else super()._forcing, needed)
+    def _rates(self) -> NDArray:
+        """Weights times curvatures of each term, over n, of shape (n, m)."""
+        return self.problem.curved(self.curvature, np.ones(1)).T / self.problem.n
 
-    def _direction(self, rho: NDArray) -> NDArray:
-        fresh = (self.level < self.mass * _STALE) & (self.mass < self.level * _STALE)
-        self.is_stale = not fresh.all()
-        step = super()._direction(rho)
-        self.move = self.problem.predict(*self.problem.split(step))
-        return step
+    @property
+    def _mass(self) -> NDArray:
+        return np.maximum(self._rates.sum(axis=0), _LEAST_MASS)
 
     def _preconditioner(self) -> Inverse:
         """Return the inverse for the mean curvatures, in blocks by rotated outputs."""
@@ -253,26 +286,17 @@ class PassesSearch(SmoothSearch):
         matrix, root = self._design.scatter
         if p.fit_intercept:
             matrix = matrix - np.outer(root, root).T  # in the order of columns
-        self.level = self.mass
+        self.level = mass = self._mass
+        mean = self._design.rmv(self._rates) / mass
         scales, rotation = np.linalg.eigh((p.T * self.level) @ p.T.T)
         factors = [raised_cholesky(scale * matrix, p.alpha)[0] for scale in scales]
 
         def solve(flat: NDArray) -> NDArray:
-            mean = self.border / self.mass
             W, b = p.split(flat)
             W = (W - (mean * b) @ p.T.T) @ rotation
             columns = zip(factors, W.T, strict=True)
             W = np.column_stack([solve_positive_upper(*pair) for pair in columns])
             W = W @ rotation.T
-            return p.flat(W, b / self.mass - (mean * (W @ p.T)).sum(axis=0))
+            return p.flat(W, b / mass - (mean * (W @ p.T)).sum(axis=0))
 
         return solve
-
-    def _hessian_product(self, direction: NDArray) -> tuple[NDArray, NDArray]:
-        """Return the product without the change of predictions, half of a pass."""
-        p = self.problem
-        W, b = p.split(direction)
-        V = W @ p.T
-        image = self._design.normal(V, self.rates) + self.border * b
-        slopes = (self.border * V).sum(axis=0) + self.mass * b
-        return p.flat(image @ p.T.T + p.alpha * W, slopes), np.zeros(1)

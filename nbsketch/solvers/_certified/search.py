@@ -18,7 +18,6 @@ _EXACT = 0.1  # share of the derivative at 0 that may remain
 
 
 Derivatives = Callable[[float], tuple[float, float]]
-_STEPS = 50  # Newton steps in a round
 _LEAST_SHARE = 1e-20  # smallest `share`
 _COMPARED = 2000  # rows for measuring the change of the predictions
 _RATIO = 8  # between the sizes of nested samples
@@ -235,10 +234,13 @@ class CertifiedSearch(Search[ProblemT]):
         multiple of the gap due to smoothing.
     patience : int
         Class attribute: rounds without progress before the search stops.
+    most_steps : int
+        Class attribute: maximum number of steps in a round.
     """
 
     inexact = 1.0
     patience = 20
+    most_steps = 50
 
     def __init__(
         self,
@@ -318,7 +320,7 @@ class CertifiedSearch(Search[ProblemT]):
 
     def _descend(self) -> bool:
         """Take Newton steps until the inner problem is solved; return whether it is."""
-        for step in range(_STEPS):
+        for step in range(self.most_steps):
             rho = self._gradient()
             if self._settled(rho, step):
                 return True

@@ -290,7 +290,7 @@ def test_default_sizes():
 @pytest.fixture
 def levels_by_passes(by_passes, monkeypatch):
     """Use landmarks for levels of more than 300 rows; return the methods taken."""
-    monkeypatch.setattr(sizes, "_LEVELS_ROWS", 300)
+    monkeypatch.setattr(sizes, "LEVELS_ROWS", 300)
     monkeypatch.setattr(objective, "JOINT_ROWS", 300)
     return by_passes
 
@@ -300,7 +300,7 @@ def joint(**changes):
     return JointQuantileRegressor(**given | changes)
 
 
-def test_default_landmarks_of_levels(surface, levels_by_passes):
+def test_default_landmarks_of_levels(surface, levels_by_passes, monkeypatch):
     X, y = surface
     weights = np.random.default_rng(2).exponential(size=len(X))
     model = joint().fit(X, y, weights)
@@ -311,7 +311,11 @@ def test_default_landmarks_of_levels(surface, levels_by_passes):
     assert levels_by_passes[-1] is methods.Passes
     model = joint(alpha=1e-4).fit(X, y, weights)
     sketch = {"sketch": "subsampling", "size": 300, "alpha": 1e-4, "tol": 1e-6}
-    stored = joint(**sketch).fit(X, y, weights)  # a size that is given has features
+    given = joint(**sketch).fit(X, y, weights)
+    assert levels_by_passes[-1] is methods.Passes
+    assert given.objective_ == model.objective_
+    monkeypatch.setattr(sizes, "LEVELS_ROWS", len(X) + 1)
+    stored = joint(**sketch).fit(X, y, weights)
     assert levels_by_passes[-1] is methods.Newton
     assert -1e-6 < model.objective_ / stored.objective_ - 1 <= model.dual_gap_
     apart = model.predict(X) - stored.predict(X)
@@ -392,5 +396,5 @@ def test_default_landmarks_of_losses_with_kinks(surface, by_passes, monkeypatch,
     assert np.mean(np.abs(model.predict(X) - np.sin(2 * X[:, 0]) * X[:, 1])) < 0.06
     model.dual_gap_ = 1e-2
     assert "1e-06, raised to 0.05 for passes" in model.summary()
-    regressor(loss=loss).fit(X, y)  # a size that is given has features
-    assert by_passes[-1] is methods.Newton
+    regressor(loss=loss).fit(X, y)  # as a size that is given
+    assert by_passes[-1] is methods.Passes

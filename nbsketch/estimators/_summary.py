@@ -233,21 +233,19 @@ def _solution(model: Any) -> Iterator[tuple[str, str]]:
     yield "objective", f"{model.objective_:.6g}" + (gap if certified else "")
     all_rows = model.sketch_.is_identity
     n = model.sketch_.shape[1]
-    least = least_tol(_kind_by_passes(model), all_rows, n)
+    least = least_tol(_loss_kind(model), all_rows, n)
     if getattr(model, "tol", least) < min(model.dual_gap_, least):
         yield "tol", f"{model.tol:g}, raised to {least:g} for passes over all samples"
 
 
-def _kind_by_passes(model: Any) -> str | None:
-    """Return the kind of loss if the solver may have used passes, else None."""
+def _loss_kind(model: Any) -> str:
+    """Return the kind of loss, which determines the accuracy of passes."""
     if _is_square(model):
         return "square"
     has_loss = hasattr(model, "loss")
     if has_loss and fitted_loss(model).is_smooth:
         return "smooth"
-    is_free = model.sketch is None and model.size is None
-    kind = "kinked" if has_loss else "joint"
-    return kind if is_free or model.sketch_.is_identity else None
+    return "kinked" if has_loss else "joint"
 
 
 def _is_square(model: Any) -> bool:

@@ -65,14 +65,15 @@ class JointQuantileRegressor(RegressorMixin, IterativeModel):
         s with n s^2 = 1.8e10, but never below 100 (or n); from 6000 dense samples with
         a stationary kernel, ``sketch=None`` and ``cv=None``: n / 3, at most 12,500 / d
         and the landmarks of the square loss. Larger sketches are more accurate and
-        slower: solver steps on a given size cost (s d)^3. If this gives n, a sketch
-        given by name has n / 2 rows.
+        slower: up to the first default, and for fewer than 6000 samples, solver steps
+        cost (s d)^3; beyond, they are passes. If this gives n, a sketch given by name
+        has n / 2 rows.
     alpha : float or None, default=None
         Penalty (> 0). None: the penalty with the lowest loss on a random fifth of the
         samples (five random folds for at most 500 samples), along a path of penalties;
-        from 6000 samples (see `size`) a penalty of the level nearest to 0.5 on a sample
-        of them, the strongest whose error exceeds the lowest by at most 0.5 %. On a
-        given size with r d > 400, for r features and d levels, the path uses a third of
+        with passes (see `size`) a penalty of the level nearest to 0.5 on a sample of
+        them, the strongest whose error exceeds the lowest by at most 0.5 %. Without
+        passes and with r d > 400, for r features and d levels, the path uses a third of
         the features (at most 200) and at most 8000 samples; the penalty is then
         corrected by the ratio of the best ridge penalties of both problems.
     cv : int, splitter, iterable of (train, test) or None, default=None
@@ -104,8 +105,8 @@ class JointQuantileRegressor(RegressorMixin, IterativeModel):
         Relative tolerance: stop when the objective is certified to be within this share
         of the minimum; `dual_gap_` is the value reached. Smaller values hardly change
         predictions; pass 1e-6 for reproducible coefficients. The tolerance is raised to
-        at least 5e-2 on the default landmarks from 6000 samples, and to 1e-4 on all of
-        more than 2000 samples; `summary` then reports it.
+        at least 5e-2 with passes (see `size`), and to 1e-4 on all of more than 2000
+        samples; `summary` then reports it.
     max_iter : int, default=1000
         Maximum number of iterations of the solver.
     max_seconds : float or None, default=None

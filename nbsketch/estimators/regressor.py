@@ -133,7 +133,7 @@ class SketchedKernelRegressor(
         Relative tolerance: stop when the objective is certified to be within this share
         of the minimum. 1e-4 is enough for prediction. The tolerance is raised to at
         least 1e-3 for conjugate gradients (also for smooth losses on large sketches),
-        to 5e-2 for losses with kinks on their default landmarks, and on all of more
+        to 5e-2 for losses with kinks on many landmarks, and on all of more
         than 2000 samples to 1e-4 for smooth losses and to 1e-2 for those with kinks;
         `summary` then reports it.
     max_iter : int, default=1000

@@ -88,7 +88,7 @@ _NEWTON_WORK = {"smooth": 3e10, "kinked": 1.5e10}
 JOINT_ROWS = 3000
 _JOINT_WORK = 1.8e10
 # From this many rows passes have lower errors, with at most this size times levels.
-_LEVELS_ROWS = 6000
+LEVELS_ROWS = 6000
 _LEVELS_WORK = 12_500
 _STOCHASTIC_SIZE = 300
 # Above the memory limit a default size is reduced, at least to this,
@@ -429,7 +429,7 @@ def joint_size(n: int, n_levels: int) -> int:
 
 def levels_size(n: int, n_levels: int) -> int:
     """Return the default number of landmarks for quantile levels, by passes if many."""
-    if n < _LEVELS_ROWS:
+    if n < LEVELS_ROWS:
         return joint_size(n, n_levels)
     landmarks = min(passes_size(n), _LEVELS_WORK // n_levels)
     return max(landmarks, joint_size(n, n_levels))

@@ -167,10 +167,8 @@ def _kind_of_losses(problem: Problem, data: SketchedData) -> type[Method]:
         return Newton
     # For labels and counts, landmarks are less accurate than a good penalty on all
     # rows.
-    passes = problem.plan.alpha is not None or objective.is_robust
-    if kind in ("kinked", "joint"):  # a small gap takes many passes
-        passes = problem.plan.is_free and objective.is_robust
-    if passes and _is_large_sketch(problem, data):
+    is_smooth = kind == "smooth" and problem.plan.alpha is not None
+    if (objective.is_robust or is_smooth) and _is_large_sketch(problem, data):
         return Passes
     in_memory = not isinstance(data.rows, PartitionedRows)
     least = _LEAST_ROWS
@@ -200,7 +198,7 @@ def _is_large_sketch(problem: Problem, data: SketchedData) -> bool:
     if size > _FEW_ROWS and not has_seconds(closed_seconds, n, size):
         return True
     if problem.objective.loss_kind == "joint":
-        return size > problem.objective.default_size()
+        return n >= sizes.LEVELS_ROWS and size > problem.objective.default_size()
     landmarks = len(data.sketch.columns)
     kept = kept_share(n, size)
     return sizes.is_large(size, n, landmarks, searched=searched, kept=kept)

@@ -448,53 +448,59 @@ def not_a_table(name: str, shape: tuple[int, ...]) -> str:
 
 def fault(name: str, value: Any, may_be_text: bool = False) -> str | None:
     """Return the message about invalid values of an array or frame; None if valid."""
-    labels = getattr(value, "columns", None)
-    frame = value
-    labels = getattr(value, "column_names", labels)  # pyarrow's columns are values
     if value is None:
         return None
+    array = value
     if not sp.issparse(value):
         try:
-            value = np.asarray(value)
+            array = np.asarray(value)
         except ValueError:
             return (
                 f"`{name}` must have rows of equal length, with one value in each place"
             )
         except TypeError:  # columns without a common dtype
-            return _dates(name, frame)
-    if value.ndim == 0:
-        is_text = _is_text(value.item()) and not may_be_text
-        text = f"`{name}` must be an array of numbers, got {value.item()!r}"
+            return _dates(name, value)
+    if array.ndim == 0:
+        is_text = _is_text(array.item()) and not may_be_text
+        text = f"`{name}` must be an array of numbers, got {array.item()!r}"
         return text if is_text else None
-    if value.dtype.kind == "c":
+    kind = array.dtype.kind
+    if kind == "c":
         return (
             f"Complex data not supported: `{name}` must hold real numbers, got "
-            f"{value.dtype}: pass {name}.real, or both parts as columns"
+            f"{array.dtype}: pass {name}.real, or both parts as columns"
         )
-    if value.dtype.kind in "OSU":
-        objects = np.asarray(value, dtype=object)
-        text = np.frompyfunc(_is_text, 1, 1)(objects).astype(bool)
-        if text.any() and not may_be_text:
+    # pyarrow's columns are values
+    labels = getattr(value, "column_names", getattr(value, "columns", None))
+    if kind in "OSU" and not may_be_text:
+        text = np.frompyfunc(_is_text, 1, 1)(array.astype(object)).astype(bool)
+        if text.any():
             return _text(name, text, labels)
-    if labels is not None and (dates := _dates(name, frame)):
+    if labels is not None and (dates := _dates(name, value)):
         return dates
-    if value.dtype.kind == "O" and not may_be_text and value.ndim:
-        others = ~np.frompyfunc(_is_value, 1, 1)(value).astype(bool)
-        if others.any():
-            kinds = sorted({type(v).__name__ for v in value[others]})
-            is_table = value.ndim == 2
-            places = np.flatnonzero(others.any(axis=0) if is_table else others)
-            return (
-                f"`{name}` must hold numbers: an argument must be a string or a "
-                f"number, got {', '.join(kinds)} in "
-                f"{listed('column' if is_table else 'row', places, labels)}"
-            )
-    if value.dtype.kind in "OSU":
-        value = np.frompyfunc(_as_float, 1, 1)(value.astype(object)).astype(float)
-    if value.dtype.kind != "f" or value.ndim not in (1, 2):
+    if kind == "O" and not may_be_text and (others := _others(name, array, labels)):
+        return others
+    if kind in "OSU":
+        array = np.frompyfunc(_as_float, 1, 1)(array.astype(object)).astype(float)
+    if array.dtype.kind != "f" or array.ndim > 2:
         return None
-    values = value.data if sp.issparse(value) else value
-    return None if np.isfinite(values).all() else _contains(name, value, labels)
+    values = array.data if sp.issparse(array) else array
+    return None if np.isfinite(values).all() else _contains(name, array, labels)
+
+
+def _others(name: str, objects: NDArray, labels: Any) -> str | None:
+    """Return the message about objects that are no numbers; None if there are none."""
+    others = ~np.frompyfunc(_is_value, 1, 1)(objects).astype(bool)
+    if not others.any():
+        return None
+    kinds = sorted({type(v).__name__ for v in objects[others]})
+    is_table = objects.ndim == 2
+    places = np.flatnonzero(others.any(axis=0) if is_table else others)
+    return (
+        f"`{name}` must hold numbers: an argument must be a string or a "
+        f"number, got {', '.join(kinds)} in "
+        f"{listed('column' if is_table else 'row', places, labels)}"
+    )
 
 
 def check_magnitude(name: str, value: Any) -> None:

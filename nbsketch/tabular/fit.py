@@ -179,9 +179,7 @@ def _fit(
         residual = spread * np.einsum("k,kmd->md", stack, residuals)
     else:
         scores = center + spread * (data.Y[index] - residuals)
-        stack = stacked(work, scores)
-        fitted = np.einsum("k,kmd->md", stack, scores)
-        residual = work.targets - np.clip(fitted, work.low, work.high)
+        stack, residual = stacked(work, scores)
     kept = stack > 0
     kept[0] = True  # it provides the length scales of the model
     machine = Machine(

@@ -332,7 +332,7 @@ class TabularKernelRegressor(
         """Return the residuals of a stack of leave-one-out scores (k, m, d)."""
         stack = np.ones(1)
         if len(scores) > 1:
-            stack = stacked(left_out.work, scores - np.log(left_out.unit))
+            stack, _ = stacked(left_out.work, scores - np.log(left_out.unit))
         self.partner_weights_ = stack[1:]
         return Y - self.loss_.mean(np.einsum("k,kmd->md", stack, scores))
 

@@ -253,15 +253,17 @@ def _leveled(scores: NDArray, work: WorkingLoss, k: int) -> NDArray:
     return scores + np.log(mean / fitted)
 
 
-def stacked(work: WorkingLoss, scores: NDArray) -> NDArray:
-    """Return the weights of models with leave-one-out scores (k, m, d).
+def stacked(work: WorkingLoss, scores: NDArray) -> tuple[NDArray, NDArray]:
+    """Return weights (k,) of models, and leave-one-out residuals (m, d) of their sum.
 
-    They minimize weighted squares, with weights recomputed at their own scores.
+    `scores` (k, m, d) are leave-one-out scores. The weights minimize weighted squares,
+    with weights recomputed at their own scores.
     """
-    scores = np.clip(scores, work.low, work.high)
+    clipped = np.clip(scores, work.low, work.high)
     weights = np.full(len(scores), 1 / len(scores))
     for _ in range(_STACKED):
-        response, h = work.at(np.einsum("k,kmd->md", weights, scores))
+        response, h = work.at(np.einsum("k,kmd->md", weights, clipped))
         unit = np.nanstd(response) or 1.0
-        weights = stack_weights((response - scores) / unit, h)
-    return weights
+        weights = stack_weights((response - clipped) / unit, h)
+    fitted = np.einsum("k,kmd->md", weights, scores)
+    return weights, work.targets - np.clip(fitted, work.low, work.high)

@@ -186,18 +186,14 @@ def fit_scaler(
         The fitted scaler for q features.
     """
     check_choice("preprocessing", preprocessing, PREPROCESSINGS)
-    candidates = np.arange(len(X)) if among is None else among
-    if len(candidates) > _FITTED_ROWS:
-        candidates = random_generator(rng).choice(
-            candidates, _FITTED_ROWS, replace=False
-        )
+    index = np.arange(len(X)) if among is None else among
+    if len(index) > _FITTED_ROWS:
+        index = random_generator(rng).choice(index, _FITTED_ROWS, replace=False)
     chosen = np.arange(X.shape[1]) if features is None else np.asarray(features)
-    sample = X[candidates][:, chosen]
+    sample = X[index][:, chosen]
     rows = sample.astype(np.float64)
-    w = None if weights is None else weights[candidates]
-    w = None if w is None or np.ptp(w) == 0 else w
-    q = len(chosen)
-    every = np.arange(q)
+    w = None if weights is None or np.ptp(weights[index]) == 0 else weights[index]
+    every = np.arange(len(chosen))
     quantiles = _quantiles(rows, np.linspace(0, 1, min(len(rows), _KNOTS)), w)
     steps = np.linspace(0, 1, len(quantiles))
     pairs = zip(rows.T, quantiles.T, strict=True)
@@ -205,17 +201,25 @@ def fit_scaler(
     plain = every[:0] if preprocessing == "rank" else every
     ranked = every[:0] if preprocessing == "standard" else every
     if preprocessing == "both":
-        alike = _ALIKE if q <= MANY else _ALIKE_OF_MANY
+        alike = _ALIKE if len(chosen) <= MANY else _ALIKE_OF_MANY
         ranked = ranked[_correlations(rows, scores, w) < alike]
     columns = np.hstack([rows[:, plain], scores[:, ranked]])
-    center = np.average(columns, axis=0, weights=w)
-    width = np.sqrt(np.average(np.square(columns - center), axis=0, weights=w))
-    width /= [_rarity(column, w) for column in columns.T]
+    center, width = _center_and_width(columns, w)
     varies = varying_features(sample)[np.concatenate([plain, ranked])]
     width = np.where(varies & (width > 0), width, np.inf)
     return InputScaler(
         X.shape[1], chosen[plain], chosen[ranked], center, width, quantiles[:, ranked]
     )
+
+
+def _center_and_width(
+    columns: NDArray, weights: NDArray | None
+) -> tuple[NDArray, NDArray]:
+    """Return the means and deviations of columns, the latter up to their rarity."""
+    center = np.average(columns, axis=0, weights=weights)
+    variance = np.average(np.square(columns - center), axis=0, weights=weights)
+    rarity = [_rarity(column, weights) for column in columns.T]
+    return center, np.sqrt(variance) / rarity
 
 
 def _rarity(values: NDArray, weights: NDArray | None) -> float:

@@ -148,18 +148,28 @@ def learn_scales(
     sample = [tree.leaf(int(i)) for i in drawn]
     smooth = best_penalty(data, Scales.at(SMOOTH, points[0]), sample)
     if len(points) == 1:
-        log_tau = np.log(max(smooth.tau, _LEAST_TAU))
-        start = np.append(np.log(smooth.inverse) + _NARROW, log_tau)
-        count = _ROUGH_SEARCHES if is_large else 1
-        search = partial(learn, data, FAMILIES[ROUGH], start, rng, budget)
-        error = partial(_leaf_error, data, ROUGH)
-        points.append(_best_of(search, count, budget, error))
+        points.append(_rough_point(data, smooth, is_large, rng, budget))
     scales = [smooth, best_penalty(data, Scales.at(ROUGH, points[1]), sample)]
     if len(rows.kept) <= ALONE:
         wide = smooth.inverse * np.exp(_WIDE)
         smoother = Scales(SMOOTHER, wide, smooth.tau)
         scales.append(best_penalty(data, smoother, sample))
     return rows.scaler, scales
+
+
+def _rough_point(
+    data: Training,
+    smooth: Scales,
+    is_large: bool,
+    rng: np.random.Generator,
+    budget: Budget,
+) -> NDArray:
+    """Return the point of the rough kernel, searched from the scales of the smooth."""
+    log_tau = np.log(max(smooth.tau, _LEAST_TAU))
+    start = np.append(np.log(smooth.inverse) + _NARROW, log_tau)
+    search = partial(learn, data, FAMILIES[ROUGH], start, rng, budget)
+    count = _ROUGH_SEARCHES if is_large else 1
+    return _best_of(search, count, budget, partial(_leaf_error, data, ROUGH))
 
 
 def _best_of(

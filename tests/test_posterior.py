@@ -156,7 +156,7 @@ def test_rows_of_another_fit_are_refused(weights, sketch, offset):
     for others in (
         (X[::-1], y, weights),
         (X, y + 1.0, weights),
-        (X, y, np.r_[np.ones(149), 1e3]),
+        (X, y, np.r_[np.ones(149), 100.0]),
     ):
         with pytest.raises(
             ValueError, match="must be the data of `fit`, with objective"

@@ -265,7 +265,7 @@ class TabularModel(SaveMixin, CallbackSupportMixin, BaseEstimator):
         def is_worth(values: NDArray) -> bool:
             scores = self.machine_.clipped(Y - left_out.residual)
             index = Y.argmax(axis=1)
-            return lowers_log_loss(scores, values[place], index, left_out.weights)
+            return lowers_log_loss(scores, values[place], index, left_out.work.weights)
 
         # For two classes, trees take as long as the kernel model; for more classes two
         # to three times as long, without gain if the classes are nearly separated.

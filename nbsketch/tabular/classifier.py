@@ -110,7 +110,7 @@ class TabularKernelClassifier(ClassifierScore, LogProbabilities, TabularModel):
         data = data._replace(Y=_indicators(index, len(self.classes_)))
         left_out, values = self._fit_rows(data, rng, classes=index)
         scores = data.Y[left_out.drawn] - left_out.residual
-        self._calibrate(scores, index[left_out.drawn], left_out.weights, values)
+        self._calibrate(scores, index[left_out.drawn], left_out.work.weights, values)
         return left_out.suspects
 
     @rowwise(table_by_row)

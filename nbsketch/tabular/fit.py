@@ -75,14 +75,12 @@ class LeftOutRows(NamedTuple):
         Training rows of the residuals.
     residual : ndarray of shape (m, d)
         Residuals, in units of the targets or of their link.
-    weights : ndarray of shape (m,) or None
-        Sample weights of these rows.
     kept : ndarray of int
         Rows without gross errors.
     order : OrderEffect or None
         Errors of leaving blocks of rows out. None: the fit left blocks out.
     work : WorkingLoss
-        The loss at the targets of `drawn`, in their unit.
+        The loss at the targets of `drawn`, in their unit, with their sample weights.
     suspects : Suspects
         Rows that look like gross errors.
     unit : float
@@ -91,7 +89,6 @@ class LeftOutRows(NamedTuple):
 
     drawn: NDArray
     residual: NDArray
-    weights: NDArray | None
     kept: NDArray
     order: OrderEffect | None
     work: WorkingLoss
@@ -196,7 +193,7 @@ def _fit(
     )
     order = None if data.labels is not None else table_order(machine.scales, data)
     drawn = used[index]
-    return machine, LeftOutRows(drawn, residual, work.weights, rows.kept, order, work)
+    return machine, LeftOutRows(drawn, residual, rows.kept, order, work)
 
 
 def limits(Y: NDArray, weights: NDArray | None) -> tuple[NDArray, NDArray]:

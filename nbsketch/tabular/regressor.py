@@ -180,7 +180,7 @@ class TabularKernelRegressor(
         if is_adaptive:
             self.loss_ = left_out.work.loss or self.loss_  # with its threshold
         drawn = left_out.drawn
-        weights = left_out.weights
+        weights = left_out.work.weights
         Y = data.Y[drawn]
         residual = self._stack_partners(left_out, Y, values)
         machine = self.machine_
@@ -322,7 +322,7 @@ class TabularKernelRegressor(
             return left_out.residual
         errors = [Y - machine.clipped(part) for part in values]
         residuals = np.stack([left_out.residual, *errors])
-        stack = stack_weights(residuals / machine.spread, left_out.weights)
+        stack = stack_weights(residuals / machine.spread, left_out.work.weights)
         self.partner_weights_ = stack[1:]
         return np.einsum("k,kmd->md", stack, residuals)
 

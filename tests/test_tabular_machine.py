@@ -211,6 +211,19 @@ def test_a_block_of_all_rows_has_no_residual():
     assert pooled_error([pair], 0.1) == np.inf
 
 
+def test_the_error_of_leaves_is_the_weighted_mean_over_their_rows(rng):
+    rows, Y = some_rows(60)
+    w = rng.exponential(size=60)
+    form, squares, pairs = form_of("laplacian", SCALES), [], []
+    for part in (np.arange(40), np.arange(40, 60)):
+        leaf = fit_leaf(form, rows[part], Y[part], 0.1, w[part])
+        squares.append(np.square(leaf.residual).sum(axis=1))
+        data = Training(rows[part], Y[part], w[part])
+        pairs.append((evaluate(form, rows[part], rows[part]), data))
+    expected = np.average(np.concatenate(squares), weights=w)
+    assert_allclose(pooled_error(pairs, 0.1), expected, rtol=1e-6)
+
+
 @families
 @pytest.mark.parametrize("tau", [1e-4, 1e-2, 1.0])
 def test_penalty_of_least_error(family, tau):
@@ -473,6 +486,14 @@ def test_limits_cover_new_rows_in_the_mean_over_draws(law):
     error = np.std(shares) / 30**0.5
     assert error < 0.014
     assert abs(np.mean(shares) - 0.8) < 3 * error
+
+
+def test_scores_of_errors_have_the_weights_of_their_rows(rng):
+    rows, residual = rng.normal(size=(100, 1)), rng.normal(size=(100, 1))
+    weights = np.where(residual[:, 0] > 0, 3.0, 1.0)
+    noise = fit_noise(np.ones(1), rows, residual, weights, rng)
+    expected = np.where(noise.scores > 0, 3.0, 1.0) / weights.mean()
+    assert_allclose(noise.shares, expected)
 
 
 def test_few_scores_give_infinite_limits(rng):

@@ -115,15 +115,17 @@ def test_path_and_predictions_agree_with_the_criterion(family, weighted):
     )
 
 
+@weighted
 @pytest.mark.parametrize("family", ["laplacian", "matern-5/2"])
-def test_sensitivity_is_the_size_of_the_gradient(family):
-    sample, point, step = some_sample(2), some_point(), 1e-5
+def test_sensitivity_is_the_size_of_the_gradient(family, weighted):
+    sample, point, step = some_sample(2, weighted), some_point(), 1e-5
     criterion = LeaveOneOut(sample, FAMILIES[family])
     actual = criterion.sensitivity(point)
     predict = criterion.predictor(point)
     for k, move in enumerate(step * np.eye(3)):
         slopes = (predict(sample.X + move) - predict(sample.X - move)) / (2 * step)
-        desired = np.sqrt(np.square(slopes).sum(axis=1).mean())
+        squares = np.square(slopes).sum(axis=1)
+        desired = np.sqrt(np.average(squares, weights=sample.weights))
         assert_allclose(actual[k], desired, rtol=1e-5)
 
 

@@ -150,6 +150,10 @@ def test_blocks_hold_rows_of_several_labels():
     rows = labels[:, None] + 0.7 * rng.normal(size=(2000, 1))
     blocks = neighbors(Training(rows, rows, None, labels), np.ones(1), 64, rng)
     assert all(len(np.unique(labels[block])) > 1 for block in blocks)
+    few = np.repeat(np.arange(5), 60)  # five times 64 neighbors are all rows
+    data = Training(few[:, None].astype(float), few[:, None], None, few)
+    blocks = neighbors(data, np.ones(1), 64, rng)
+    assert all(len(np.unique(few[block])) == 5 for block in blocks)
 
 
 @families

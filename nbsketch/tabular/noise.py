@@ -25,6 +25,8 @@ _SLACK = 1e-6
 # Ends of intervals move outwards by this multiple of the leverage of a constant, by
 # which leave-one-out residuals exceed new ones: else equal targets may all be missed.
 _SHIFT = 2.0
+# They move where at least this share of the scores are equal, but for this shift.
+_EQUAL = 0.1
 
 
 @stored
@@ -91,7 +93,10 @@ class Noise:
         columns = zip(self.scores.T, self.shares.T, strict=True)
         for k, (values, shares) in enumerate(columns):
             place = np.cumsum(shares) - shares / 2
-            ends = values + side * _SHIFT * shares / m * np.abs(values)
+            shift = _SHIFT * shares / m * np.abs(values)
+            first = np.searchsorted(values, values - shift, "left")
+            last = np.searchsorted(values, values + shift, "right")
+            ends = values + side * shift * (last - first > 1 + _EQUAL * m)
             # The rank of the order statistic among m + 1 exchangeable scores.
             rank = m * level if not side else (m + 1) * level - 0.5
             if side and not 0.5 - _SLACK <= rank <= m - 0.5 + _SLACK:

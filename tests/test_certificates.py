@@ -463,6 +463,16 @@ def test_every_sample_counts_where_a_sketch_is_cut(loss):
     assert_allclose(gaps[1], gaps[0], rtol=0.1)
 
 
+def test_dual_points_of_rates_are_in_the_units_of_the_targets(rng):
+    Z = rng.normal(size=(40, 5))
+    y = 1000 * rng.gamma(2.0, size=(40, 1))
+    objective = regression_objective(y, None, True, "poisson")
+    solution = objective.solve(ArrayDesign(Z), 1.0, SolveOptions(tol=1e-12))
+    certificate = FittedCertificate(None, objective, 1e-6, False)
+    dual = certificate._dual(solution, Z @ solution.coef + solution.intercept)
+    assert_allclose(solution.coef, Z.T @ dual / 40, rtol=1e-4)
+
+
 def test_dependent_landmarks_that_lose_much_are_a_warning():
     X = np.linspace(0, 6, 80)[:, None]
     y = np.sin(X[:, 0])

@@ -358,7 +358,8 @@ class StreamedDesign(scratch.IndexedDesign):
 
     def gather(self, rows: NDArray) -> Design:
         """Return the features of the given rows only."""
-        if scratch.fits_memory(len(rows), self.shape[1], self.dtype):
+        # Kernel values and features are in memory together.
+        if scratch.fits_memory(2 * len(rows), self.shape[1], self.dtype):
             return ArrayDesign._trusted(self.at(rows), self.is_graded)
         return scratch.stored_or(scratch.RowsDesign(self, rows))
 

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 from sklearn.base import clone
 
 import nbsketch
@@ -21,6 +22,7 @@ from nbsketch import (
     SpectralFilterRegressor,
 )
 from nbsketch._machine import memory as memory
+from nbsketch._sketch_map import SketchMap, StreamedDesign
 from nbsketch.conformal import ConformalRegressor
 from nbsketch.explain import shapley_values
 from nbsketch.gram import SymmetricGram
@@ -318,6 +320,21 @@ def test_passes_over_the_rows_are_reported(tiny, mapped):
     passes = [s.rows for s in states if s.n_rows == N]
     assert passes.count(N) > 3 and min(r for r in passes if r) < N
     assert {s.stage for s in states} == {"features", "solver"}
+
+
+def test_gathered_features_leave_memory_for_their_kernel_values(monkeypatch):
+    monkeypatch.setattr(scratch, "_BLOCK_BYTES", 1 << 10)
+    landmarks = SketchMap(nbsketch.GaussianKernel(1.0), X[:8], sp.identity(8))
+    design = StreamedDesign(landmarks, np.eye(8), X)
+    rows = np.arange(0, N, 2)
+    try:
+        for copies, kind in ((1, ScratchDesign), (2, ArrayDesign)):
+            nbsketch.set_memory_limit(copies * 8 * 8 * len(rows))
+            found = design.gather(rows)
+            assert type(found) is kind
+            np.testing.assert_allclose(found.collect(), design.at(rows), rtol=1e-12)
+    finally:
+        nbsketch.set_memory_limit(None)
 
 
 def test_features_in_memory_are_reported(monkeypatch):

@@ -67,7 +67,7 @@ LONGEST_FILE = 4600  # tokens of code
 # What the package has at most. A commit that raises the number of files or of tokens of
 # code says why; the others only fall.
 MOST_FILES = 202
-MOST_TOKENS = 296_445
+MOST_TOKENS = 296_457
 MOST_PACKED = 11  # assignments `a, b = x, y`
 MOST_PACKED_CONSTANTS = 0  # those outside functions
 MOST_SCATTERED = 55  # constants between functions and classes

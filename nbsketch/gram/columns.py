@@ -19,7 +19,7 @@ from nbsketch.gram.lazy import Product, as_tiled
 # Memory of the columns if no limit is set.
 MEMORY = 1.5e9
 # Shares of the columns that may be stored; the largest that fits is used.
-_SHARES = 1.0, 0.75, 0.5, 0.25
+_SHARES = 1.0, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1
 # Memory of a block of rows; its float64 values take twice as much. Larger blocks get
 # new pages from the system each time, and take twice the time.
 _BLOCK_BYTES = 8 << 20

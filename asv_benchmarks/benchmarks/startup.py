@@ -9,6 +9,7 @@ from benchmarks.common import choose, identity
 
 version = identity(__file__)
 
+THREADS = "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS"
 IMPORT = "import nbsketch"
 FIT = """
 import numpy as np
@@ -18,19 +19,33 @@ SketchedKernelRegressor(bandwidth="median", size=50, random_state=0).fit(X, X[:,
 """
 DEFAULT = """
 import numpy as np
-from nbsketch import SketchedKernelRegressor
+import nbsketch
 rng = np.random.default_rng(0)
-X = rng.standard_normal(({n}, 5))
-y = np.sin(2 * X[:, 0]) + X[:, 1] * X[:, 2] + 0.1 * rng.standard_normal({n})
-SketchedKernelRegressor(random_state=0).fit(X, y).predict(X)
+X = rng.uniform(-1, 1, size=({n}, 5))
+y = np.sin(3 * X[:, 0]) + X[:, 1] * X[:, 2] + 0.3 * rng.standard_normal({n})
+model = nbsketch.{model}
+model.set_params(random_state=0).fit(X, y > 0 if "Classifier" in "{model}" else y)
+model.predict(X)
 """
+# Model and number of samples of first fits.
+FITS = {
+    "square, 300": ("SketchedKernelRegressor()", 300),
+    "square, 5000": ("SketchedKernelRegressor()", 5000),
+    "square, 20000": ("SketchedKernelRegressor()", 20_000),
+    "huber, 300": ("SketchedKernelRegressor(loss='huber')", 300),
+    "huber, 2000": ("SketchedKernelRegressor(loss='huber')", 2000),
+    "classes, 300": ("SketchedKernelClassifier()", 300),
+    "quantiles, 300": ("JointQuantileRegressor()", 300),
+    "table, 500": ("TabularKernelRegressor()", 500),
+    "table, 3000": ("TabularKernelRegressor()", 3000),
+    "table of classes, 500": ("TabularKernelClassifier()", 500),
+}
 
 
-def seconds_in_new_process(code, clock="perf_counter", **environment):
+def seconds_in_new_process(code, **environment):
     """Return how long the code takes in a new interpreter that has just started."""
-    timed = (
-        f"import time; start = time.{clock}()\n{code}\nprint(time.{clock}() - start)"
-    )
+    clock = "time.perf_counter()"
+    timed = f"import time; start = {clock}\n{code}\nprint({clock} - start)"
     done = subprocess.run(
         [sys.executable, "-c", timed],
         env={**os.environ, **environment},
@@ -67,19 +82,17 @@ class Startup:
 
 
 class FirstDefaultFit:
-    """Processor seconds of a first fit and prediction with all defaults, no cache.
-
-    Imports included; 1000 rows take the compiled code of a sketch, 5000 rows also that
-    of the exact machine.
-    """
+    """Seconds that compilation adds to a first fit and prediction with all defaults."""
 
     unit = "seconds"
     timeout = 600
-    params = choose(fast=(300,), regular=(300, 1000, 5000))
-    param_names = ("n",)
+    params = (choose(fast=("square, 300",), regular=tuple(FITS)), (1, 2))
+    param_names = ("fit", "threads")
 
-    def track_processor_time(self, n):
+    def track_compilation(self, fit, threads):
+        model, n = FITS[fit]
+        code = DEFAULT.format(model=model, n=n)
         with tempfile.TemporaryDirectory() as folder:
-            return seconds_in_new_process(
-                DEFAULT.format(n=n), clock="process_time", NUMBA_CACHE_DIR=folder
-            )
+            limits = dict.fromkeys(THREADS, str(threads)) | {"NUMBA_CACHE_DIR": folder}
+            cold, warm = (seconds_in_new_process(code, **limits) for _ in range(2))
+        return cold - warm

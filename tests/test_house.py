@@ -67,7 +67,7 @@ LONGEST_FILE = 4600  # tokens of code
 # What the package has at most. A commit that raises the number of files or of tokens of
 # code says why; the others only fall.
 MOST_FILES = 202
-MOST_TOKENS = 296_457
+MOST_TOKENS = 296_489
 MOST_PACKED = 11  # assignments `a, b = x, y`
 MOST_PACKED_CONSTANTS = 0  # those outside functions
 MOST_SCATTERED = 55  # constants between functions and classes
@@ -559,6 +559,12 @@ def test_the_text_knows_nothing_of_where_it_was_written():
     assert only[0] == str(Path(".ci", "run"))
     assert only[1].startswith("data_beside_the_checkout=")
     assert Path(__file__) in set(text_files())
+
+
+def test_no_conflict_of_branches_is_left():
+    marks = "<" * 7, ">" * 7
+    lines = (line for p in text_files() for line in p.read_text("utf-8").splitlines())
+    assert not any(line.startswith(marks) for line in lines)
 
 
 def test_workflows_call_stages_that_there_are():

@@ -6,7 +6,7 @@ scikit-learn.
 
 from importlib import import_module
 
-__version__ = "0.2.0"
+__version__ = "1.0.0"
 
 # Public names by module; `__init__.pyi` has them for type checkers and editors.
 _HOME = {

@@ -166,9 +166,9 @@ def _kind_of_losses(problem: Problem, data: SketchedData) -> type[Method]:
     if kind is None:
         return Newton
     # For labels and counts, landmarks are less accurate than a good penalty on all
-    # rows.
-    is_smooth = kind == "smooth" and problem.plan.alpha is not None
-    if (objective.is_robust or is_smooth) and _is_large_sketch(problem, data):
+    # rows; kinks of several classes have no passes.
+    is_settled = kind == "smooth" and problem.plan.alpha is not None
+    if (objective.is_robust or is_settled) and _is_large_sketch(problem, data):
         return Passes
     in_memory = not isinstance(data.rows, PartitionedRows)
     least = _LEAST_ROWS

@@ -81,7 +81,7 @@ class SmoothSearch(CertifiedSearch[NewtonProblem]):
     def _evaluate(self) -> bool:
         p = self.problem
         self.a, self.curvature, totals, self.young = self._point()
-        self.gradient = self._sums()
+        self.gradient = p.design.rmv(p.weighted(self.a).T)
         rho = p.alpha * self.coef - self.gradient @ p.T.T / p.n
         slope = -totals / p.n
         self.rho = p.flat(rho, slope)
@@ -94,10 +94,6 @@ class SmoothSearch(CertifiedSearch[NewtonProblem]):
     def _point(self) -> tuple[NDArray, Any, NDArray, float]:
         """Return dual point, curvature, sums and Fenchel-Young terms."""
         return self.problem.point(self.res, self.center, self.sigma)
-
-    def _sums(self) -> NDArray:
-        """Return ``Z^T (s a)^T``."""
-        return self.problem.design.rmv(self.problem.weighted(self.a).T)
 
     def _gradient(self) -> NDArray:
         return self.rho
@@ -120,17 +116,12 @@ class SmoothSearch(CertifiedSearch[NewtonProblem]):
         """Return the Newton direction, with the stored preconditioner or a new one."""
         if self.is_stale:
             self.inverse = self._preconditioner()
-        limits = self._forcing, self.most_products
+        limits = _FORCING, self.most_products
         step, self.move, count = conjugate_gradients(
             self._hessian_product, self.inverse, -rho, *limits
         )
         self.is_stale = self.sigma > 0 or count > _FRESH
         return step
-
-    @property
-    def _forcing(self) -> float:
-        """Relative accuracy of a Newton direction."""
-        return _FORCING
 
     def _preconditioner(self) -> Inverse:
         """Return the inverse of the Hessian here."""

@@ -514,7 +514,7 @@ def test_a_path_ends_once_labels_are_told_apart(loss, monkeypatch):
     path = LeftOutErrors(objective, design, np.random.default_rng(0)).path()
     assert len(solved) <= len(path.errors) + 1  # a failed start is the last one
     assert solved.count(True) >= 2
-    monkeypatch.setattr(penalties, "_SEPARATED", 0.0)
+    monkeypatch.setattr(penalties, "_FITTED", 0.0)
     whole = LeftOutErrors(objective, design, np.random.default_rng(0)).path()
     assert len(path.errors) <= len(whole.errors) - 3
     assert_allclose(path.errors, whole.errors[: len(path.errors)])

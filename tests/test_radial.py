@@ -15,7 +15,7 @@ from nbsketch.losses import (
 from nbsketch.outputs import GraphOutput
 from nbsketch.solvers.design import ArrayDesign, Design
 from nbsketch.solvers.newton import solve_scalar
-from nbsketch.solvers.radial import RadialProblem, solve_radial
+from nbsketch.solvers.radial import RadialProblem, _resolvent, solve_radial
 from nbsketch.solvers.row_loss import row_loss
 
 LOSSES = {
@@ -333,3 +333,36 @@ def test_the_gradient_of_a_balanced_dual_point_is_its_own():
     balanced, gradient = p._balanced(a, Z.T @ (weights * a).T, None)
     np.testing.assert_allclose(balanced @ weights, 0, atol=1e-12)
     np.testing.assert_allclose(gradient, Z.T @ (weights * balanced).T, atol=1e-12)
+
+
+@pytest.mark.parametrize("d", [3, 20])  # fewer and more scales than are factorized
+@pytest.mark.parametrize("rank", [7, 4])
+def test_a_resolvent_is_the_inverse_for_each_scale(d, rank):
+    rng = np.random.default_rng(0)
+    Z = rng.normal(size=(rank, 7))
+    gram = Z.T @ Z
+    scales = np.append(np.linspace(0, 2, d - 1), 2.0)
+    W = rng.normal(size=(7, d))
+    expected = [
+        np.linalg.solve(scale * gram + 0.1 * np.eye(7), w)
+        for scale, w in zip(scales, W.T, strict=True)
+    ]
+    np.testing.assert_allclose(_resolvent(gram, scales, 0.1)(W).T, expected)
+
+
+def test_a_resolvent_of_an_indefinite_matrix_raises_its_eigenvalues():
+    solved = _resolvent(np.diag([-1e-9, 1.0]), np.ones(2), 1e-12)(np.eye(2))
+    np.testing.assert_allclose(solved, np.diag([1e12, 1 / (1 + 1e-12)]))
+
+
+@pytest.mark.parametrize("d", [1, 4, 10])
+def test_the_penalty_of_an_insensitive_loss_can_be_solved(d):
+    # Within the tube weaker penalties hardly change held-out errors, without an end.
+    rng = np.random.default_rng(5)
+    X = rng.normal(size=(150, 3))
+    columns = [np.sin((1 + 0.2 * j) * X[:, 0]) + X[:, j % 3] for j in range(d)]
+    Y = np.stack(columns, axis=1) + 0.1 * rng.normal(size=(150, d))
+    model = SketchedKernelRegressor(
+        loss="squared_epsilon_insensitive", max_iter=100, random_state=0
+    )
+    assert model.fit(X, Y).dual_gap_ < 1e-5

@@ -63,9 +63,11 @@ _LOSS = 1.001
 # of the fits.
 _PLATEAU = 10
 _FALL = 0.02
-# Labels are separated once the objective is below this share of the loss of a constant:
-# weaker penalties hardly move the boundary.
-_SEPARATED = 1e-3
+# Training samples are fitted once the objective is below this share of the loss of a
+# constant: weaker penalties hardly move the boundary of labels. Within the tube of an
+# insensitive loss they take thousands of steps, and must improve the error by a factor.
+_FITTED = 1e-3
+_SLIGHT = 1.01
 # Relative difference of errors that is due to rounding, for example of kernels so
 # narrow that all penalties are equivalent.
 _TIE = 1e-6
@@ -548,14 +550,18 @@ class LeftOutErrors(NamedTuple):
         fits: list[NDArray] = []
         parts = [_Part(objective, self.design, fold) for fold in folds]
         was_stopped = is_stopped()
+        before = np.inf
         for alpha in alphas:
             fits.append(np.concatenate([part.fitted(float(alpha)) for part in parts]))
             errors = held_out_errors(validation, fits)
-            is_separated = all(part.is_separated for part in parts)
+            last = float(errors[-1])
+            is_flat = objective.has_labels or last * _SLIGHT > before
+            before = last
+            is_settled = is_flat and all(part.is_fitted for part in parts)
             is_over = len(errors) >= fewest and _is_over(errors, least_count)
-            if is_stopped() == was_stopped and (is_separated or is_over):
+            if is_stopped() == was_stopped and (is_settled or is_over):
                 break
-            progress = {"iteration": len(errors), "objective": float(errors[-1])}
+            progress = {"iteration": len(errors), "objective": last}
             if not was_stopped and report("penalty", total=len(alphas), **progress):
                 return self.path(alphas[0] if len(alphas) == 1 else None)
         return AlphaPath(alphas, errors)
@@ -678,13 +684,9 @@ class _Part:
         self._gathered: Design | None = None
 
     @property
-    def is_separated(self) -> bool:
-        """Whether labels are separated, so that weaker penalties change little."""
-        objective = self._objective
-        return (
-            objective.has_labels
-            and self._least <= _SEPARATED * objective.constant_loss()
-        )
+    def is_fitted(self) -> bool:
+        """Whether the loss of the training samples is almost zero."""
+        return self._least <= _FITTED * self._objective.constant_loss()
 
     def fitted(self, alpha: float) -> NDArray:
         """Return the predictions of the test rows for a penalty, (m, d)."""

@@ -15,15 +15,18 @@ losses are smooth. The epsilon-insensitive loss is smoothed by sigma around the 
 dual point, which moves to the new slope as sigma decreases.
 
 In the preconditioner every row has one curvature in all directions, so that outputs
-separate: with the (weighted, centered) Gram matrix ``V diag(e) V^T`` of the features,
-the inverse for an output of scale t is ``V diag(1 / (t^2 e + alpha)) V^T``.
+separate: with the (weighted, centered) Gram matrix G of the features, the inverse for
+an output of scale t is ``(t^2 G + alpha I)^-1``.
 """
 
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
+import scipy.linalg
 from numpy.typing import ArrayLike, NDArray
 
 from nbsketch.losses import ELQ, as_loss
@@ -42,6 +45,8 @@ from nbsketch.solvers.solution import Solution, State
 _SLIGHT = 0.1
 _SIZE = 0.05  # of the typical residual: the first sigma
 _LEAST = 1e-300  # lower bound of divisors
+# An eigendecomposition takes the time of about this many Cholesky factors.
+_MOST_FACTORS = 12
 
 
 class RadialCurvature(NamedTuple):
@@ -212,12 +217,11 @@ class RadialSearch(SmoothSearch):
         if p.fit_intercept:
             mean = p.design.rmv(weights) / mass
             gram -= mass * np.outer(mean, mean)
-        values, vectors = np.linalg.eigh(gram)
-        inverse = 1.0 / (np.maximum(values, 0.0)[:, None] * t**2 + p.alpha)
+        inverse = _resolvent(gram, t**2, p.alpha)
 
         def solve(flat: NDArray) -> NDArray:
             G, g = p.split(flat)
-            W = vectors @ ((vectors.T @ (G - np.outer(mean, t * g[:k]))) * inverse)
+            W = inverse(G - np.outer(mean, t * g[:k]))
             b = g / mass
             b[:k] -= t * (mean @ W)
             return p.flat(W, b)
@@ -227,6 +231,37 @@ class RadialSearch(SmoothSearch):
     def _state(self) -> State:
         best = self.best
         return State(best.coef, best.intercept, best.dual.T, self.sigma or None)
+
+
+def _resolvent(
+    gram: NDArray, scales: NDArray, alpha: float
+) -> Callable[[NDArray], NDArray]:
+    """Return the product of columns with the inverses of ``scale gram + alpha I``."""
+    distinct = np.unique(scales)
+    if len(distinct) <= _MOST_FACTORS:
+        with suppress(scipy.linalg.LinAlgError):  # indefinite by rounding
+            return _by_factors(gram, distinct, scales, alpha)
+    values, vectors = np.linalg.eigh(gram)
+    inverse = 1.0 / (np.maximum(values, 0.0)[:, None] * scales + alpha)
+    return lambda W: vectors @ ((vectors.T @ W) * inverse)
+
+
+def _by_factors(
+    gram: NDArray, distinct: NDArray, scales: NDArray, alpha: float
+) -> Callable[[NDArray], NDArray]:
+    shift = alpha * np.eye(len(gram))
+    factors = [
+        (scales == scale, scipy.linalg.cho_factor(scale * gram + shift))
+        for scale in distinct
+    ]
+
+    def solve(W: NDArray) -> NDArray:
+        solved = np.empty_like(W)
+        for columns, factor in factors:
+            solved[:, columns] = scipy.linalg.cho_solve(factor, W[:, columns])
+        return solved
+
+    return solve
 
 
 def solve_radial(

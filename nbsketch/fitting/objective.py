@@ -550,14 +550,16 @@ class LeftOutErrors(NamedTuple):
         fits: list[NDArray] = []
         parts = [_Part(objective, self.design, fold) for fold in folds]
         was_stopped = is_stopped()
+        goal = _FITTED * objective.constant_loss()
         before = np.inf
         for alpha in alphas:
             fits.append(np.concatenate([part.fitted(float(alpha)) for part in parts]))
             errors = held_out_errors(validation, fits)
             last = float(errors[-1])
-            is_flat = objective.has_labels or last * _SLIGHT > before
+            slight = objective.is_robust and last * _SLIGHT > before
             before = last
-            is_settled = is_flat and all(part.is_fitted for part in parts)
+            is_fitted = all(part.least <= goal for part in parts)
+            is_settled = is_fitted and (objective.has_labels or slight)
             is_over = len(errors) >= fewest and _is_over(errors, least_count)
             if is_stopped() == was_stopped and (is_settled or is_over):
                 break
@@ -680,13 +682,8 @@ class _Part:
         self._design, self._objective = design, objective.take(self._kept)
         self._start: Any = None
         self._is_warm = True
-        self._least = np.inf
+        self.least = np.inf
         self._gathered: Design | None = None
-
-    @property
-    def is_fitted(self) -> bool:
-        """Whether the loss of the training samples is almost zero."""
-        return self._least <= _FITTED * self._objective.constant_loss()
 
     def fitted(self, alpha: float) -> NDArray:
         """Return the predictions of the test rows for a penalty, (m, d)."""
@@ -700,7 +697,7 @@ class _Part:
             self._is_warm = is_stopped() or not solution.shortfall
         if solution is None or not self._is_warm:
             solution = solve(Z, alpha, options)
-        self._least = solution.objective
+        self.least = solution.objective
         self._start = solution.as_start() if self._is_warm else None
         rows = self._design.gather(self._test)
         return rows.mv(solution.coef) + solution.intercept

@@ -25,6 +25,7 @@ from nbsketch import (
     StochasticSolver,
 )
 from nbsketch.fitting import objective as penalties
+from nbsketch.fitting import objectives
 from nbsketch.fitting.objective import AlphaPath, LeftOutErrors
 from nbsketch.fitting.objectives import (
     JointQuantileObjective,
@@ -494,6 +495,25 @@ def test_the_path_of_few_rows_starts_near_the_penalty_of_ridge_regression(monkey
     assert chosen < tried[0] <= 0.1 * strongest
 
 
+@pytest.mark.parametrize("d", [1, 2])
+def test_only_labels_and_samples_within_a_tube_are_fitted(d):
+    """Other losses keep falling without noise, also after a plateau."""
+    Y = np.random.default_rng(0).normal(size=(30, d))
+    fitted = {
+        loss: regression_objective(Y, None, True, loss, None).fitted_loss()
+        for loss in (
+            SquareLoss(),
+            HuberLoss(0.1),
+            EpsilonInsensitiveLoss(0.4),
+            SquaredEpsilonInsensitiveLoss(0.4),
+        )
+    }
+    assert_allclose(list(fitted.values()), [0, 0, 0.01 * 0.4, 0.01 * 0.08])
+    pinball = ScalarObjective(Y[:, :1], None, True, PinballLoss(0.3))
+    counts = ScalarObjective(np.abs(Y[:, :1]), None, True, PoissonLoss())
+    assert pinball.fitted_loss() == counts.fitted_loss() == 0
+
+
 @pytest.mark.parametrize("loss", [HingeLoss(), SquaredHingeLoss(), LogisticLoss()])
 def test_a_path_ends_once_labels_are_told_apart(loss, monkeypatch):
     """Weaker penalties take most of the time and leave the boundary where it is."""
@@ -514,7 +534,7 @@ def test_a_path_ends_once_labels_are_told_apart(loss, monkeypatch):
     path = LeftOutErrors(objective, design, np.random.default_rng(0)).path()
     assert len(solved) <= len(path.errors) + 1  # a failed start is the last one
     assert solved.count(True) >= 2
-    monkeypatch.setattr(penalties, "_FITTED", 0.0)
+    monkeypatch.setattr(objectives, "_SEPARATED", 0.0)
     whole = LeftOutErrors(objective, design, np.random.default_rng(0)).path()
     assert len(path.errors) <= len(whole.errors) - 3
     assert_allclose(path.errors, whole.errors[: len(path.errors)])

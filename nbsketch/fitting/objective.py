@@ -63,11 +63,6 @@ _LOSS = 1.001
 # of the fits.
 _PLATEAU = 10
 _FALL = 0.02
-# Training samples are fitted once the objective is below this share of the loss of a
-# constant: weaker penalties hardly move the boundary of labels. Within the tube of an
-# insensitive loss they take thousands of steps, and must improve the error by a factor.
-_FITTED = 1e-3
-_SLIGHT = 1.01
 # Relative difference of errors that is due to rounding, for example of kernels so
 # narrow that all penalties are equivalent.
 _TIE = 1e-6
@@ -133,10 +128,9 @@ class Objective(ABC):
         """Whether the loss is robust to outliers."""
         return True
 
-    @property
-    def has_labels(self) -> bool:
-        """Whether targets are labels."""
-        return False
+    def fitted_loss(self) -> float:
+        """Return the objective below which weaker penalties change little; 0: none."""
+        return 0.0
 
     @property
     def loss_scale(self) -> float:
@@ -550,20 +544,15 @@ class LeftOutErrors(NamedTuple):
         fits: list[NDArray] = []
         parts = [_Part(objective, self.design, fold) for fold in folds]
         was_stopped = is_stopped()
-        goal = _FITTED * objective.constant_loss()
-        before = np.inf
+        goal = objective.fitted_loss()
         for alpha in alphas:
             fits.append(np.concatenate([part.fitted(float(alpha)) for part in parts]))
             errors = held_out_errors(validation, fits)
-            last = float(errors[-1])
-            slight = objective.is_robust and last * _SLIGHT > before
-            before = last
-            is_fitted = all(part.least <= goal for part in parts)
-            is_settled = is_fitted and (objective.has_labels or slight)
+            is_fitted = all(part.least < goal for part in parts)
             is_over = len(errors) >= fewest and _is_over(errors, least_count)
-            if is_stopped() == was_stopped and (is_settled or is_over):
+            if is_stopped() == was_stopped and (is_fitted or is_over):
                 break
-            progress = {"iteration": len(errors), "objective": last}
+            progress = {"iteration": len(errors), "objective": float(errors[-1])}
             if not was_stopped and report("penalty", total=len(alphas), **progress):
                 return self.path(alphas[0] if len(alphas) == 1 else None)
         return AlphaPath(alphas, errors)

@@ -58,6 +58,12 @@ _SMALL_JOINT = 400
 _SMALL_CLASSES = 1000
 # More classes than this hardly change the choice of their common penalty.
 _MOST_CLASSES = 4
+# Share of the loss of a constant below which labels are separated: weaker penalties
+# hardly move the boundary.
+_SEPARATED = 1e-3
+# Share of the loss at twice epsilon below which samples are within the tube: weaker
+# penalties hardly move the function there, and take thousands of steps.
+_WITHIN = 1e-2
 # Minimum mean of rates without an intercept: smaller ones lose digits next to 1/2.
 _LEAST_RATE = 1e-6
 # Outputs with a smaller share of the largest deviation add less than 1e-6 to squares of
@@ -106,10 +112,11 @@ class ScalarObjective(Objective):
         """Whether the loss is robust to outliers; labels have none."""
         return not (self.loss.is_classification or isinstance(self.loss, LogLinkLoss))
 
-    @property
-    def has_labels(self) -> bool:
-        """Whether targets are labels, 1 and -1."""
-        return self.loss.is_classification
+    def fitted_loss(self) -> float:
+        """Return the objective of separated labels, or within a tube."""
+        if self.loss.is_classification:
+            return _SEPARATED * self.constant_loss()
+        return _tube_loss(self.loss)
 
     def cheaper(self) -> Self:
         """Return the objective of the four largest classes."""
@@ -191,6 +198,10 @@ class RadialObjective(Objective):
     loss: Loss
     factor: NDArray  # T with T^T T = M
 
+    def fitted_loss(self) -> float:
+        """Return the objective within a tube."""
+        return _tube_loss(self.loss)
+
     @property
     def _parts(self) -> tuple[NDArray, ...]:
         return (self.targets,)
@@ -213,6 +224,12 @@ class RadialObjective(Objective):
         """Return the mean slope of the loss over the mean residual."""
         norms = np.linalg.norm(self._centered(), axis=1)
         return _ratio(np.abs(self.loss.derivative(norms)), norms, self.weights)
+
+
+def _tube_loss(loss: Loss) -> float:
+    """Return the objective within the tube of an insensitive loss; 0: no tube."""
+    elq = loss.elq
+    return 0.0 if elq is None else _WITHIN * float(elq.value(2 * elq.eps))
 
 
 @dataclass(frozen=True)

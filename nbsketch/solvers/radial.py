@@ -19,14 +19,11 @@ separate: with the (weighted, centered) Gram matrix G of the features, the inver
 an output of scale t is ``(t^2 G + alpha I)^-1``.
 """
 
-from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
-import scipy.linalg
 from numpy.typing import ArrayLike, NDArray
 
 from nbsketch.losses import ELQ, as_loss
@@ -35,7 +32,7 @@ from nbsketch.solvers._certified.problem import Certificate
 from nbsketch.solvers._certified.search import Callback, minimize
 from nbsketch.solvers._linear.conjugate_gradients import Inverse
 from nbsketch.solvers._newton.problem import NewtonProblem
-from nbsketch.solvers._newton.smooth import SmoothSearch
+from nbsketch.solvers._newton.smooth import SmoothSearch, inverse_of
 from nbsketch.solvers.design import Design, as_design
 from nbsketch.solvers.row_loss import row_loss
 from nbsketch.solvers.solution import Solution, State
@@ -233,32 +230,19 @@ class RadialSearch(SmoothSearch):
         return State(best.coef, best.intercept, best.dual.T, self.sigma or None)
 
 
-def _resolvent(
-    gram: NDArray, scales: NDArray, alpha: float
-) -> Callable[[NDArray], NDArray]:
+def _resolvent(gram: NDArray, scales: NDArray, alpha: float) -> Inverse:
     """Return the product of columns with the inverses of ``scale gram + alpha I``."""
     distinct = np.unique(scales)
-    if len(distinct) <= _MOST_FACTORS:
-        with suppress(scipy.linalg.LinAlgError):  # indefinite by rounding
-            return _by_factors(gram, distinct, scales, alpha)
-    values, vectors = np.linalg.eigh(gram)
-    inverse = 1.0 / (np.maximum(values, 0.0)[:, None] * scales + alpha)
-    return lambda W: vectors @ ((vectors.T @ W) * inverse)
-
-
-def _by_factors(
-    gram: NDArray, distinct: NDArray, scales: NDArray, alpha: float
-) -> Callable[[NDArray], NDArray]:
-    shift = alpha * np.eye(len(gram))
-    factors = [
-        (scales == scale, scipy.linalg.cho_factor(scale * gram + shift))
-        for scale in distinct
-    ]
+    if len(distinct) > _MOST_FACTORS:
+        values, vectors = np.linalg.eigh(gram)
+        inverse = 1.0 / (np.maximum(values, 0.0)[:, None] * scales + alpha)
+        return lambda W: vectors @ ((vectors.T @ W) * inverse)
+    inverses = [inverse_of(scale * gram, alpha, len(gram)) for scale in distinct]
 
     def solve(W: NDArray) -> NDArray:
         solved = np.empty_like(W)
-        for columns, factor in factors:
-            solved[:, columns] = scipy.linalg.cho_solve(factor, W[:, columns])
+        for scale, times in zip(distinct, inverses, strict=True):
+            solved[:, scales == scale] = times(W[:, scales == scale])
         return solved
 
     return solve

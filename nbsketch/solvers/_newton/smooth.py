@@ -74,7 +74,7 @@ class SmoothSearch(CertifiedSearch[NewtonProblem]):
         self.is_stale = self.matrix is None
         self.center = self.res
         if self.matrix is not None:
-            self.inverse = _inverse(self.matrix, p)
+            self.inverse = inverse_of(self.matrix, p.alpha, p.rank)
         self._evaluate()
         return self._point_certificate()
 
@@ -131,7 +131,7 @@ class SmoothSearch(CertifiedSearch[NewtonProblem]):
         if p.fit_intercept:
             gram[-1, -1] = max(gram[-1, -1], 1e-12 * p.n)
         self.matrix = gram / p.n
-        return _inverse(self.matrix, p)
+        return inverse_of(self.matrix, p.alpha, p.rank)
 
     def _hessian_product(self, direction: NDArray) -> tuple[NDArray, NDArray]:
         p = self.problem
@@ -187,17 +187,17 @@ class SmoothSearch(CertifiedSearch[NewtonProblem]):
         return State(self.best.coef, self.best.intercept, gram=self.matrix)
 
 
-def _inverse(matrix: NDArray, problem: NewtonProblem) -> Inverse:
-    """Return the product with the inverse of `matrix` plus the penalty.
+def inverse_of(matrix: NDArray, alpha: float, rank: int) -> Inverse:
+    """Return the product with the inverse of `matrix` plus the penalty of `rank` rows.
 
     If the matrix is indefinite by rounding, small eigenvalues are raised.
     """
     shifted = matrix.copy()
-    shifted.flat[: problem.rank * len(matrix) : len(matrix) + 1] += problem.alpha
+    shifted.flat[: rank * len(matrix) : len(matrix) + 1] += alpha
     try:
         factor = cho_factor(shifted, check_finite=False)
     except LinAlgError:
         values, vectors = np.linalg.eigh(shifted)
-        values = np.maximum(values, problem.alpha)
-        return lambda vector: vectors @ ((vectors.T @ vector) / values)
-    return lambda vector: cho_solve(factor, vector, check_finite=False)
+        values = np.maximum(values, alpha)
+        return lambda V: vectors @ ((vectors.T @ V).T / values).T
+    return lambda V: cho_solve(factor, V, check_finite=False)

@@ -335,6 +335,15 @@ def test_the_gradient_of_a_balanced_dual_point_is_its_own():
     np.testing.assert_allclose(gradient, Z.T @ (weights * balanced).T, atol=1e-12)
 
 
+def test_large_residuals_do_not_overflow():
+    Z, Y = problem()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        solution = solve_radial(Z, 1e8 * Y, LOSSES["norm"], np.eye(3), 1e-10)
+    relative = solve_radial(Z, Y, LOSSES["norm"], np.eye(3), 1e-2)
+    np.testing.assert_allclose(solution.coef / 1e8, relative.coef, rtol=1e-3)
+
+
 @pytest.mark.parametrize("d", [3, 20])  # fewer and more scales than are factorized
 @pytest.mark.parametrize("rank", [7, 4])
 def test_a_resolvent_is_the_inverse_for_each_scale(d, rank):

@@ -73,7 +73,8 @@ class RadialProblem(NewtonProblem):
         """Return the length of the dual point, and the curvatures across and along."""
         gam, eps, _, hi = self.numbers
         inverse = 1.0 / max(gam + sigma, _LEAST)
-        length = np.minimum(np.maximum(size - eps, 0.0) * inverse, hi)
+        with np.errstate(over="ignore"):  # without smoothing, of large residuals
+            length = np.minimum(np.maximum(size - eps, 0.0) * inverse, hi)
         along = np.where((size >= eps) & (length < hi), inverse, 0.0)
         # the limit at a zero residual is a multiple of the identity
         return length, np.divide(length, size, out=along.copy(), where=size > 0), along

@@ -28,7 +28,7 @@ _HOME = {
         "stream_sgm"
     ),
     "solution": "Solution State",
-    "spectrum": "Spectrum decompose",
+    "spectrum": "CovarianceSpectrum decompose",
 }
 _MODULE_OF = {name: module for module, names in _HOME.items() for name in names.split()}
 

@@ -23,7 +23,12 @@ from nbsketch._machine.blas import eigh, graded_eigh
 from nbsketch._machine.memory import slices
 from nbsketch.solvers.design import ArrayDesign, Design
 from nbsketch.solvers.filters import Filter
-from nbsketch.solvers.spectrum import Spectrum, block_moments, chunks, row_weights
+from nbsketch.solvers.spectrum import (
+    CovarianceSpectrum,
+    block_moments,
+    chunks,
+    row_weights,
+)
 
 # Columns of predictions for several parameters computed at a time.
 _COLUMNS = 64
@@ -51,7 +56,7 @@ _LEAST_KEPT = 1e-10
 
 
 def leave_one_out(
-    spectrum: Spectrum,
+    spectrum: CovarianceSpectrum,
     filter: Filter,
     design: Design,
     Y: NDArray,
@@ -86,7 +91,7 @@ def leave_one_out(
 
 
 def _mean_squares(
-    spectrum: Spectrum,
+    spectrum: CovarianceSpectrum,
     filter: Filter,
     design: Design,
     Y: NDArray,
@@ -108,7 +113,7 @@ def _sum_squares(
     block: NDArray,
     Y: NDArray,
     weights: NDArray,
-    spectrum: Spectrum,
+    spectrum: CovarianceSpectrum,
     gains: NDArray,
     place: NDArray,
     left_out: bool,
@@ -138,7 +143,7 @@ def _sum_squares(
 
 
 def leave_blocks_out(
-    spectrum: Spectrum,
+    spectrum: CovarianceSpectrum,
     filter: Filter,
     design: Design,
     Y: NDArray,
@@ -181,7 +186,7 @@ def leave_blocks_out(
 
 
 def block_squares(
-    spectrum: Spectrum,
+    spectrum: CovarianceSpectrum,
     gains: NDArray,
     place: NDArray,
     Q: NDArray,
@@ -244,7 +249,7 @@ def effective_number(weights: NDArray) -> float:
 
 
 def generalized_cross_validation(
-    spectrum: Spectrum,
+    spectrum: CovarianceSpectrum,
     filter: Filter,
     alphas: NDArray,
     sample_weight: NDArray | None = None,
@@ -282,7 +287,7 @@ def generalized_cross_validation(
 
 
 def held_out_error(
-    spectrum: Spectrum,
+    spectrum: CovarianceSpectrum,
     filter: Filter,
     design: Design,
     Y: NDArray,
@@ -338,7 +343,7 @@ class OrderEffect(NamedTuple):
 
 
 def order_effect(
-    spectrum: Spectrum,
+    spectrum: CovarianceSpectrum,
     filter: Filter,
     design: Design,
     Y: NDArray,
@@ -419,7 +424,7 @@ Folds = tuple[Fold, ...]
 
 
 def fold_errors(
-    spectrum: Spectrum,
+    spectrum: CovarianceSpectrum,
     filter: Filter,
     design: Design,
     Y: NDArray,
@@ -431,7 +436,7 @@ def fold_errors(
 
     Parameters
     ----------
-    spectrum : Spectrum
+    spectrum : CovarianceSpectrum
         Spectrum of all rows, from `decompose` with the same weights.
     filter : Filter
         Spectral filter.
@@ -476,8 +481,8 @@ def fold_errors(
 
 
 def without_rows(
-    spectrum: Spectrum, design: Design, Y: NDArray, weights: NDArray
-) -> Spectrum:
+    spectrum: CovarianceSpectrum, design: Design, Y: NDArray, weights: NDArray
+) -> CovarianceSpectrum:
     """Return the spectrum of the remaining rows, normalized by the number of all rows.
 
     `design`, `Y` and `weights` belong to the rows to remove.

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from nbsketch.solvers.design import Design
 from nbsketch.solvers.filters import RidgeFilter
 from nbsketch.solvers.left_out import Fold, fold_errors, leave_blocks_out
-from nbsketch.solvers.spectrum import Spectrum, decompose, row_weights
+from nbsketch.solvers.spectrum import CovarianceSpectrum, decompose, row_weights
 
 _FILTER = RidgeFilter()
 # Share of the mean square of the targets, and relative gap, above which the normal
@@ -28,7 +28,7 @@ _ROUNDING = 1e-14
 _EIGH = 9
 
 
-class RidgePath(Spectrum):
+class RidgePath(CovarianceSpectrum):
     """The solutions for all alphas: see `ridge_path`."""
 
     def solve(self, alpha: float) -> tuple[NDArray, NDArray]:

@@ -27,7 +27,7 @@ _CHUNK = 512
 _ROUNDED = 1e-30
 
 
-class Spectrum(NamedTuple):
+class CovarianceSpectrum(NamedTuple):
     """The solutions for every filter and parameter: see `decompose`."""
 
     values: NDArray  # eigenvalues of the centered covariance of Z, (r,)
@@ -105,7 +105,7 @@ def decompose(
     output: NDArray | None = None,
     sample_weight: NDArray | None = None,
     fit_intercept: bool = True,
-) -> Spectrum:
+) -> CovarianceSpectrum:
     """Read the features once and return the spectrum shared by all solutions.
 
     Parameters
@@ -138,7 +138,7 @@ def decompose(
     y_mean, Y = centered(Y, weights, fit_intercept)
     G, C, z_mean = moments(design, Y, sample_weight, fit_intercept)
     values, vectors = graded_eigh(G) if design.is_graded else eigh(G)
-    return Spectrum(
+    return CovarianceSpectrum(
         values=np.maximum(values, 0.0),
         vectors=vectors,
         cross=vectors.T @ C,

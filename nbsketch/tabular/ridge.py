@@ -29,7 +29,7 @@ from nbsketch.solvers.left_out import (
     without_rows,
 )
 from nbsketch.solvers.ridge import RidgePath
-from nbsketch.solvers.spectrum import Spectrum, moments
+from nbsketch.solvers.spectrum import CovarianceSpectrum, moments
 from nbsketch.tabular.problem import Member, Points
 from nbsketch.tabular.scales import SMOOTH, form_of, kernel_of
 from nbsketch.tuning.rows import Training
@@ -244,7 +244,9 @@ class Ridge:
             residual[place] = Y[self.validation[place]] - values.mv(coef) - intercept
         return alpha, residual
 
-    def _without(self, path: RidgePath, block: NDArray, Y: NDArray) -> Spectrum:
+    def _without(
+        self, path: RidgePath, block: NDArray, Y: NDArray
+    ) -> CovarianceSpectrum:
         """Return the solutions without a block of rows."""
         values = self._design.gather(block)
         weights = self._weights[block]

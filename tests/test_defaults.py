@@ -254,8 +254,8 @@ def test_summary_names_the_memory_limit(surface, monkeypatch):
     ("options", "n", "method", "size", "penalty"),
     [
         ({}, 300, "ClosedForm", 300, "leave-one-out"),
-        ({"alpha": 1e-3}, 300, "Cholesky", 300, "given"),
-        ({}, 1600, "AllRows", 1600, "validation on a sample of the rows"),
+        ({"alpha": 1e-3}, 300, "ExactRidge", 300, "given"),
+        ({}, 1600, "ExactRidge", 1600, "validation on a sample of the rows"),
         ({"size": 50}, 300, "ClosedForm", 50, "leave-one-out"),
         ({"bandwidth": None, "size": 50}, 300, "ClosedForm", 50, "leave-one-out"),
         ({"size": 1600}, 2000, "Nystrom", 1600, "validation on a sample of the rows"),

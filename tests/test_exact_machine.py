@@ -53,7 +53,7 @@ def model(**options):
 
 def test_more_rows_than_the_limit_are_not_dense(rng, monkeypatch):
     monkeypatch.setattr(
-        methods.Cholesky, "_dense", None
+        methods.ExactRidge, "_dense", None
     )  # would be called for a dense matrix
     monkeypatch.setattr(sizes, "_DENSE_ROWS", 1500)
     X = rng.uniform(-2, 2, size=(1501, 2))

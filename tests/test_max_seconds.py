@@ -83,7 +83,8 @@ def test_the_exact_machine_is_taken_if_there_is_time(
     low, surface, monkeypatch, choice, solution, exact
 ):
     clock = Clock(monkeypatch)
-    monkeypatch.setattr(steps, "exact_seconds", lambda *known: (choice, solution))
+    for module in (steps, methods):
+        monkeypatch.setattr(module, "exact_seconds", lambda *known: (choice, solution))
     found = model(max_seconds=10).fit(*surface)
     assert found.sketch_.is_identity == exact
     assert exact == (found.size_path_ is None)

@@ -431,7 +431,7 @@ class SketchedModel(KernelExpansion, ABC):
         >>> X = np.random.default_rng(0).uniform(size=(2000, 3))
         >>> plan = SketchedKernelRegressor(random_state=0).plan(X, X.sum(axis=1))
         >>> plan.method, plan.size
-        ('AllRows', 2000)
+        ('ExactRidge', 2000)
         >>> SketchedKernelRegressor(size=100).plan(X, X.sum(axis=1)).penalty
         'leave-one-out'
         """

@@ -2,8 +2,7 @@
 
 ===============  ======================================================================
 `ClosedForm`     one decomposition of the features for all penalties
-`Cholesky`       least squares on the Gram matrix of few rows, for a given penalty
-`AllRows`        least squares on the Gram matrix of all rows: Cholesky, or passes
+`ExactRidge`     least squares on the Gram matrix of all rows: Cholesky, or passes
 `Nystrom`        least squares on a large sketch, by passes
 `Newton`         certified Newton steps on the features
 `Passes`         the same losses on a large sketch, by passes
@@ -37,7 +36,12 @@ from nbsketch.fitting.choice import (
     products,
     take_rows,
 )
-from nbsketch.fitting.growth import closed_seconds, dense_seconds, has_seconds
+from nbsketch.fitting.growth import (
+    closed_seconds,
+    dense_seconds,
+    exact_seconds,
+    has_seconds,
+)
 from nbsketch.fitting.objective import FeatureSolution, Problem
 from nbsketch.fitting.sketched import SketchedData
 from nbsketch.gram import SymmetricGram
@@ -54,6 +58,8 @@ from nbsketch.solvers.left_out import Fold, OrderEffect
 from nbsketch.solvers.passes import LandmarkDesign
 from nbsketch.solvers.solution import Solution, State
 
+# Share of its time that suffices for a usable solution of the exact method.
+_MOST_OF_IT = 0.8
 # If conjugate gradients do not converge, use a Cholesky factor up to this many rows.
 _MOST_DENSE_ROWS = 10_000
 # If a penalty chosen on a sample does not converge on all rows within this many passes
@@ -140,6 +146,10 @@ class Method(ABC):
     @abstractmethod
     def solve(self) -> FeatureSolution:
         """Return the solution in terms of the sketched kernel functions."""
+
+    def has_time(self) -> bool:
+        """Return whether the remaining time suffices for a usable solution."""
+        return True
 
     def path(self, alphas: Iterable[float]) -> Iterator[FeatureSolution]:
         """Yield the solution for each penalty, with the same features."""
@@ -283,8 +293,10 @@ class ClosedForm(Method):
         return self.objective.problem() | limits | {"callback": options.callback}
 
 
-class Cholesky(ClosedForm):
-    """Least squares on the Gram matrix of few rows, for a given penalty."""
+class ExactRidge(ClosedForm):
+    """Least squares on the Gram matrix of all rows: Cholesky factors or passes."""
+
+    sample = SplitSample
 
     def threads(self) -> AbstractContextManager:
         """Limit BLAS to one thread for passes, and by n for factorizations."""
@@ -308,6 +320,19 @@ class Cholesky(ClosedForm):
             f"{self.data.rows.shape[0]} rows: "
             "pass `alpha`, or `size` for a sketch"
         )
+
+    def has_time(self) -> bool:
+        """Return whether most of the time of a solution remains."""
+        _, seconds = exact_seconds(self.data, self.objective.targets.shape[1])
+        return _MOST_OF_IT * seconds <= seconds_left()
+
+    def path(self, alphas: Iterable[float]) -> Iterator[FeatureSolution]:
+        """Yield the solution for each penalty; for few rows, on their features."""
+        if not sizes.is_solved_by_passes(self.data.sketch.shape[1]):
+            yield from super().path(alphas)
+            return
+        with one_thread():
+            yield from map(self._certificate.of_rows, self._solutions(alphas))
 
     def left_out(self, alphas: NDArray, fold: Fold) -> Iterator[NDArray]:
         """Yield the predictions of the left-out rows for each penalty."""
@@ -371,17 +396,6 @@ class Cholesky(ClosedForm):
         for alpha in alphas:
             solution = self.objective.solve_gram(K, alpha)
             yield solution._replace(rank=len(K), order=self.order)
-
-
-class AllRows(Cholesky):
-    """Least squares on the Gram matrix of all rows: Cholesky factors or passes."""
-
-    sample = SplitSample
-
-    def path(self, alphas: Iterable[float]) -> Iterator[FeatureSolution]:
-        """Yield the solution for each penalty."""
-        with one_thread():
-            yield from map(self._certificate.of_rows, self._solutions(alphas))
 
 
 class Nystrom(ClosedForm):

@@ -32,11 +32,10 @@ from nbsketch.fitting.growth import (
     has_seconds,
 )
 from nbsketch.fitting.methods import (
-    AllRows,
-    Cholesky,
     ClosedForm,
     DefaultLandmarks,
     Dual,
+    ExactRidge,
     Method,
     Newton,
     Nystrom,
@@ -57,8 +56,6 @@ from nbsketch.rows.partitions import PartitionedRows
 from nbsketch.solvers.design import Design
 from nbsketch.solvers.left_out import Fold
 
-# Share of its time that suffices for a usable solution of the exact method.
-_MOST_OF_IT = 0.8
 # Closed forms of fewer rows are so fast that a limit does not change them.
 _FEW_ROWS = 500
 # Dual: up to this many rows, using the features of all rows is as fast,
@@ -154,9 +151,8 @@ def _kind(problem: Problem, data: SketchedData) -> type[Method]:
         return ClosedForm
     if not data.sketch.is_identity:
         return Nystrom if _is_large_sketch(problem, data) else ClosedForm
-    if sizes.is_solved_by_passes(data.sketch.shape[1]):
-        return AllRows
-    return ClosedForm if problem.plan.alpha is None else Cholesky
+    few_rows = not sizes.is_solved_by_passes(data.sketch.shape[1])
+    return ClosedForm if few_rows and problem.plan.alpha is None else ExactRidge
 
 
 def _kind_of_losses(problem: Problem, data: SketchedData) -> type[Method]:
@@ -249,13 +245,11 @@ def _method_within_time(problem: Problem) -> Method:
 
     Otherwise return the method on the largest sketch that fits the time.
     """
-    n, outputs = problem.objective.targets.shape
+    n = problem.rows.shape[0]
     data = sketch_rows(problem, n)
     if data.sketch_map.is_columns or _has_time(problem, data):
         chosen = select_method(problem, data).choose_alpha()
-        if not isinstance(chosen, AllRows):
-            return chosen
-        if _MOST_OF_IT * exact_seconds(data, outputs)[1] <= seconds_left():
+        if chosen.has_time():
             return chosen
     first = select_method(problem, first_sketch(data, seconds_left()))
     return _grown(first, growth(n, seconds_left())).choose_alpha()
@@ -280,7 +274,7 @@ def fold_errors(method: Method, folds: Sequence[Fold], alphas: NDArray) -> NDArr
     objective = method.objective
     weights = objective.weights
     if data.sketch.is_identity and objective.loss_kind == "square":
-        method = Cholesky(method.problem, data)
+        method = ExactRidge(method.problem, data)
     else:
         features = data.design(keep=True)
         method = replace(method, data=data._replace(features=features))

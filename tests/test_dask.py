@@ -584,7 +584,6 @@ def test_products_with_columns_are_those_of_one_machine(rng, monkeypatch, kept):
     for found, expected in (
         (columns.times(V), Z @ V),
         (columns.adjoint(U), Z.T @ U),
-        (columns.normal(V), Z.T @ Z @ V),
         (columns.normal(V, w), Z.T @ (w[:, None] * (Z @ V))),
         (columns.exact(some, V), Z[some] @ V),
         (columns.take(some).times(V), Z[some] @ V),

@@ -163,7 +163,7 @@ def test_the_least_error_of_a_grid_is_that_of_its_parabola():
     pairs = zip(errors.tolist(), 4.0**places, strict=True)
     grid = [choice.Choice(e, None, s) for e, s in pairs]
     found = choice._interpolated(grid, int(np.argmin(errors)), 1.0)
-    assert_allclose([found.error, found.shift], [2.0, 4**1.25])
+    assert_allclose([found.error, found.lam], [2.0, 4**1.25])
 
 
 @pytest.mark.thin(times=1)
@@ -475,7 +475,7 @@ class FirstOfEachGrid:
         return choices[0].error < 0.95 * others[0].error
 
     def grown(self, choices):
-        return [c._replace(shift=2 * c.shift) for c in choices]
+        return [c._replace(lam=2 * c.lam) for c in choices]
 
     def best(self, grid):
         return min(grid, key=choice._order)
@@ -490,7 +490,7 @@ def test_penalties_of_other_widths_follow_the_decay_of_eigenvalues():
     assert_allclose(sample.asked, expected, rtol=1e-12)
     # The penalty of the best width is searched for further.
     assert best.kernel.bandwidth == (1.0,)
-    assert_allclose(best.shift, 2 * 8 / 0.5**3)
+    assert_allclose(best.lam, 2 * 8 / 0.5**3)
 
 
 def test_shorter_widths_are_not_tried_where_longer_ones_are_about_as_good():
@@ -615,7 +615,7 @@ def test_the_dual_tries_one_stronger_penalty_at_a_time(monkeypatch):
     monkeypatch.setattr(choice.DualSample, "errors", errors)
     monkeypatch.setattr(choice.DualSample, "scored", lambda self, choices: choices)
     grid = drawn(choice.DualSample, 90).search(GaussianKernel(1.0), 1.0)
-    assert tried == [2, 1, 1, 1] and grid[1].shift == 64.0
+    assert tried == [2, 1, 1, 1] and grid[1].lam == 64.0
 
 
 def test_values_of_few_rows_are_stored_in_double_precision():
@@ -663,25 +663,27 @@ def test_with_folds_rows_of_the_last_one_validate():
 
 def test_weak_penalties_are_tried_while_the_error_falls_down_to_a_limit():
     sample = replace(drawn(choice.SplitSample, 90), weakest=4.0**-12)
+    targets = sample.validation.targets
     falls = 0.5
 
     def errors(kernel, shifts):
         steps = -np.log(shifts) / np.log(4)
         return [
-            choice.Choice(falls**step, kernel, s)
+            choice.Choice(falls**step, kernel, s, targets)
             for step, s in zip(steps, shifts, strict=True)
         ]
 
     object.__setattr__(sample, "errors", errors)
-    assert_allclose(sample.search(None, 1.0)[-1].shift, 4.0**-12)
+    assert_allclose(sample.search(None, 1.0)[-1].lam, 4.0**-12)
     falls = 0.9  # not worth more than a few steps
-    assert_allclose(sample.search(None, 1.0)[-1].shift, 4.0**-6)
+    assert_allclose(sample.search(None, 1.0)[-1].lam, 4.0**-6)
     falls = 1.0  # of equal errors the strongest
-    assert_allclose(sample.search(None, 1.0)[0].shift, 4.0**4)
+    assert_allclose(sample.search(None, 1.0)[0].lam, 4.0**4)
 
 
 def test_weaker_penalties_are_tried_while_fits_are_constants():
     sample = replace(drawn(choice.DualSample, 90), weakest=4.0**-18)
+    targets = sample.validation.targets
 
     def errors(kernel, shifts):
         steps = -np.log(shifts) / np.log(4)
@@ -689,14 +691,14 @@ def test_weaker_penalties_are_tried_while_fits_are_constants():
             1 - 1e-3 * min(step, 9) - 0.1 * max(0, min(step - 9, 6)) for step in steps
         ]
         return [
-            choice.Choice(error, kernel, s, is_constant=step < 9)
+            choice.Choice(error, kernel, s, targets * (step >= 9))
             for error, step, s in zip(falls, steps, shifts, strict=True)
         ]
 
     object.__setattr__(sample, "errors", errors)
     object.__setattr__(sample, "scored", lambda choices: choices)
     grid = sample.search(None, 1.0)
-    assert_allclose(min(grid, key=choice._order).shift, 4.0**-15)
+    assert_allclose(min(grid, key=choice._order).lam, 4.0**-15)
 
 
 @pytest.mark.parametrize("seed", [1, 5])
@@ -712,7 +714,7 @@ def test_a_rare_flag_of_exact_targets_is_learned_by_a_robust_loss(seed):
 def test_of_equal_errors_the_strongest_penalty_is_chosen():
     kernel = GaussianKernel(1.0)
     grid = [choice.Choice(1.0, kernel, shift) for shift in (0.1, 0.4, 1.6)]
-    assert min(grid, key=choice._order).shift == 1.6
+    assert min(grid, key=choice._order).lam == 1.6
 
 
 def test_a_step_comes_with_its_standard_error(monkeypatch):

@@ -203,12 +203,11 @@ def test_columns(kept, kind, recipe, rng, dtype, tol, monkeypatch):
     Z = operator(kernel, X, S, kept, dtype)
     V, U, w = rng.normal(size=(9, 3)), rng.normal(size=(333, 2)), rng.random(333)
     size = np.abs(A).max() ** 2 * 333
-    assert_allclose(Z.normal(V), A.T @ A @ V, atol=30 * tol * size)
     desired = A.T @ (w[:, None] * A) @ V
     assert_allclose(Z.normal(V, w), desired, atol=30 * tol * size)
     assert_allclose(Z.adjoint(U), A.T @ U, atol=30 * tol * size)
     assert_allclose(Z.core(), dense @ A, atol=30 * tol * size)
-    assert Z.n_passes == 3 and Z.shape == (333, 9)
+    assert Z.n_passes == 2 and Z.shape == (333, 9)
 
 
 @pytest.mark.parametrize("recipe", [SubsamplingSketch(20), PSparsifiedSketch(20)])
@@ -218,7 +217,7 @@ def test_as_many_values_are_kept_as_fit(recipe, rng, monkeypatch):
     V, n_bytes, products = rng.normal(size=(20, 2)), 4 * 400 * 20, []
     for share in (1.0, 0.8, 0.3, 0.1):
         Z = SketchedColumns(GaussianKernel(1.0), X, S, memory=share * n_bytes)
-        first, again = Z.normal(V), Z.normal(V)
+        first, again = Z.normal(V, np.ones(400)), Z.normal(V, np.ones(400))
         kept = sum(block.nbytes for block in Z._kept) / n_bytes
         assert share - 0.38 < kept <= share
         assert_array_equal(first, again)
@@ -239,7 +238,8 @@ def test_bits_do_not_depend_on_the_number_of_threads(kept, rng, dtype):
     products = []
     for threads in (1, 2):
         numba.set_num_threads(threads)
-        products.append(operator(GaussianKernel(1.0), X, S, kept, dtype).normal(V))
+        Z = operator(GaussianKernel(1.0), X, S, kept, dtype)
+        products.append(Z.normal(V, np.ones(5000)))
     assert_array_equal(*products)
 
 

@@ -26,7 +26,7 @@ from nbsketch.fitting import plan as sizes
 from nbsketch.gram import SketchedColumns, columns
 from nbsketch.losses import ELQ, Loss
 from nbsketch.outputs import QuantileOutput
-from nbsketch.solvers import solve_joint_dual
+from nbsketch.solvers import passes, solve_joint_dual
 from nbsketch.solvers.newton import solve_joint_pinball, solve_scalar
 from nbsketch.solvers.passes import LandmarkDesign
 
@@ -126,6 +126,27 @@ def test_passes_are_few():
     # within its bounds this loss is a quarter of the square: a system of equations
     quarter = solve_scalar(design, score.clip(-3, 3), Stiff(), 1e-3, tol=1e-3)
     assert quarter.converged and quarter.n_iter <= 5
+
+
+@pytest.mark.parametrize(
+    ("loss", "tol", "count", "most"),
+    [("pinball", 5e-2, 1, 110), (HuberLoss(0.01), 1e-3, 2, 35)],  # 92 and 27 passes
+)
+def test_preconditioners_are_new_if_the_curvature_is(
+    loss, tol, count, most, monkeypatch
+):
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-1, 1, size=(1000, 2))
+    y = np.sin(3 * X[:, 0]) + X[:, 1] + 0.01 * rng.standard_t(2, size=1000)
+    S = SubsamplingSketch(100).draw(1000, 0)
+    operator = SketchedColumns(MaternKernel(2.0), X, S)
+    made = []
+
+    kind = passes.InverseHessian
+    monkeypatch.setattr(passes, "InverseHessian", lambda P: made.append(P) or kind(P))
+    design = LandmarkDesign(operator, 1e-4)
+    assert solve_scalar(design, y, loss, 1e-4, tol=tol).converged
+    assert len(made) == count and operator.n_passes <= most
 
 
 def draw_levels(seed):
@@ -361,8 +382,8 @@ def test_the_strongest_of_equal_penalties_is_chosen_for_levels(surface):
     sample = choice.LevelsSample.draw(data, central)
     grid = sample.search(data.kernel, 1e-2)
     errors = np.array([c.error for c in sample.scored(grid)])
-    shifts = np.array([c.shift for c in grid])[errors <= 1.005 * errors.min()]
-    assert sample.chosen(grid).shift == max(sample.best(grid).shift, *shifts)
+    equal = np.array([c.lam for c in grid])[errors <= 1.005 * errors.min()]
+    assert sample.chosen(grid).lam == max(sample.best(grid).lam, *equal)
 
 
 def test_without_a_usable_gap_features_are_stored(surface, by_passes, monkeypatch):

@@ -154,7 +154,7 @@ def _add_four(Z, rows, shares, V, c, out, part):
 
 @compiled(sources=(threads.__file__,))
 def add_normal(Z, V, weights, out, first, last, together, loop):
-    """Add V Z^T W Z to `out` (PARTS, d, s), for V (d, s) and weights (d, n).
+    """Add V Z^T W Z to `out` (PARTS, d, s), for V (d, s) and weights (n,).
 
     Four rows of nonzero weight at a time; the last ones are completed by rows that are
     ignored. Slices of arrays would take 0.1 s to compile.
@@ -167,16 +167,16 @@ def add_normal(Z, V, weights, out, first, last, together, loop):
     shares = empty(4, np.float64)
     for part in range(first, last):
         end = (part + 1) * n // PARTS
-        for c in range(V.shape[0]):
-            count = 0
-            for i in range(part * n // PARTS, end):
-                if weights[c, i] != 0.0:
-                    rows[count] = i
-                    shares[count] = weights[c, i]
-                    count += 1
-                if count == 4 or (count > 0 and i == end - 1):
-                    for k in range(count, 4):
-                        rows[k] = rows[0]
-                        shares[k] = 0.0
+        count = 0
+        for i in range(part * n // PARTS, end):
+            if weights[i] != 0.0:
+                rows[count] = i
+                shares[count] = weights[i]
+                count += 1
+            if count == 4 or (count > 0 and i == end - 1):
+                for k in range(count, 4):
+                    rows[k] = rows[0]
+                    shares[k] = 0.0
+                for c in range(V.shape[0]):
                     _add_four(Z, rows, shares, V, c, out, part)
-                    count = 0
+                count = 0

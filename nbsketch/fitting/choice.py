@@ -85,11 +85,10 @@ class Choice(NamedTuple):
 
     error: float
     kernel: Any
-    shift: float
+    lam: float
     fitted: NDArray = np.empty(0)  # predictions of the validation rows
     states: Sequence[State | None] = ()  # warm start of each split
     gap: float = 0.0  # the largest relative gap of the splits
-    is_constant: bool = False  # whether predictions hardly vary
 
 
 def choose_on_sample(
@@ -114,7 +113,7 @@ def choose_on_sample(
     else:
         best = _choose_width(sample, kernel, start)
     chosen = _with_kernel(data, best.kernel)
-    alpha = ratio * best.shift / n
+    alpha = ratio * best.lam / n
     has_all = sample.objective.targets.shape == objective.targets.shape
     return chosen, alpha, first.order, sample.start(best) if has_all else None
 
@@ -130,8 +129,8 @@ def _choose_width(sample: SplitSample, kernel: Any, start: float) -> Choice:
         progress = {"iteration": count, "total": len(_SHORTER) + 1}
         if report("penalty", objective=learned.error, **progress):
             break
-        shift = learned.shift / width**_DECAY
-        shorter = sample.near(_scaled(kernel, width), shift)
+        lam = learned.lam / width**_DECAY
+        shorter = sample.near(_scaled(kernel, width), lam)
         if not sample.is_better(shorter, grid):
             break
         # The lambda predicted from longer length scales may be far from the optimum.
@@ -140,7 +139,7 @@ def _choose_width(sample: SplitSample, kernel: Any, start: float) -> Choice:
 
 
 def _order(choice: Choice) -> tuple[float, float]:
-    return choice.error, -choice.shift
+    return choice.error, -choice.lam
 
 
 def _scaled(kernel: Any, factor: float) -> Any:
@@ -235,9 +234,9 @@ class SplitSample:
         """The objective on the validation rows of all splits."""
         return self.objective.take(np.concatenate([part for _, part in self.splits]))
 
-    def search(self, kernel: Any, shift: float) -> list[Choice]:
-        """Return a grid of lambda, extended from `shift` toward smaller errors."""
-        grid = _steps(_snapped(shift, self.unit), *self._FIRST)
+    def search(self, kernel: Any, lam: float) -> list[Choice]:
+        """Return a grid of lambda, extended from `lam` toward smaller errors."""
+        grid = _steps(_snapped(lam, self.unit), *self._FIRST)
         return self.grown(self.errors(kernel, grid))
 
     def grown(self, choices: list[Choice]) -> list[Choice]:
@@ -253,7 +252,7 @@ class SplitSample:
             error = choices[best].error
             if report("penalty", iteration=len(choices), objective=error):
                 break
-            weaker = _steps(choices[-1].shift, *self._WEAKER)
+            weaker = _steps(choices[-1].lam, *self._WEAKER)
             weaker = weaker[weaker >= self.weakest]
             if self._is_plateau(choices) and len(weaker):
                 plateau = len(choices)
@@ -263,7 +262,7 @@ class SplitSample:
             if is_long and _FALL * choices[abs(best - 1)].error <= error < np.inf:
                 break
             if best == 0:
-                stronger = _steps(choices[0].shift, *self._STRONGER)
+                stronger = _steps(choices[0].lam, *self._STRONGER)
                 choices = self.errors(kernel, stronger) + choices
             elif best == len(choices) - 1 and len(weaker):
                 choices = choices + self.errors(kernel, weaker)
@@ -271,10 +270,10 @@ class SplitSample:
                 break
         return choices
 
-    def near(self, kernel: Any, shift: float) -> list[Choice]:
-        """Return a grid of lambda close to `shift`."""
-        shift = _snapped(shift, self.unit)
-        return self.errors(kernel, _steps(shift, *self._NEAR))
+    def near(self, kernel: Any, lam: float) -> list[Choice]:
+        """Return a grid of lambda close to `lam`."""
+        lam = _snapped(lam, self.unit)
+        return self.errors(kernel, _steps(lam, *self._NEAR))
 
     def best(self, grid: list[Choice]) -> Choice:
         """Return the minimizer of the parabola through the best point of a grid."""
@@ -293,7 +292,12 @@ class SplitSample:
         """Return whether all penalties fit a constant, up to small changes."""
         errors = [choice.error for choice in choices]
         is_flat = max(errors) - min(errors) <= _FLAT * min(errors)
-        return is_flat and choices[-1].is_constant
+        return is_flat and self._is_constant(choices[-1])
+
+    def _is_constant(self, choice: Choice) -> bool:
+        """Return whether the predictions hardly vary."""
+        least = _CONSTANT * self.validation.targets.std(axis=0)
+        return bool((choice.fitted.std(axis=0) < least).all())
 
     def chosen(self, grid: list[Choice]) -> Choice:
         """Return the choice of a grid for the fit (unchanged here)."""
@@ -335,14 +339,13 @@ class SplitSample:
         gap = max(choice.gap for choice in pair)
         return is_lower(ours, theirs, validation.weights, gap)
 
-    def errors(self, kernel: Any, shifts: NDArray) -> list[Choice]:
+    def errors(self, kernel: Any, lams: NDArray) -> list[Choice]:
         """Return the validation error of each lambda; infinite without convergence."""
-        states = self._nearest(kernel, shifts[0])
+        states = self._nearest(kernel, lams[0])
         splits = zip(self.splits, states, strict=True)
-        parts = [self._left_out(kernel, shifts, *split) for split in splits]
-        least = _CONSTANT * self.validation.targets.std(axis=0)
+        parts = [self._left_out(kernel, lams, *split) for split in splits]
         choices = []
-        for shift, *ends in zip(shifts, *parts, strict=True):
+        for lam, *ends in zip(lams, *parts, strict=True):
             fitted, solutions = zip(*ends, strict=True)
             values = np.concatenate(fitted)
             error = np.inf
@@ -350,31 +353,28 @@ class SplitSample:
             if gap <= _LARGEST_GAP:
                 error = float(self.validation.errors(values).sum())
             states = [s.state for s in solutions]
-            hardly = bool((values.std(axis=0) < least).all())
-            choices.append(
-                Choice(error, kernel, float(shift), values, states, gap, hardly)
-            )
+            choices.append(Choice(error, kernel, float(lam), values, states, gap))
         self.solved.extend(choices)
         return choices
 
-    def _nearest(self, kernel: Any, shift: float) -> Sequence[State | None]:
+    def _nearest(self, kernel: Any, lam: float) -> Sequence[State | None]:
         """Return the states of the solutions of the nearest lambda, if any."""
         solved = [choice for choice in self.solved if choice.kernel is kernel]
         if not solved:
             return [None] * len(self.splits)
-        return min(solved, key=lambda c: abs(np.log(c.shift / shift))).states
+        return min(solved, key=lambda c: abs(np.log(c.lam / lam))).states
 
     def _left_out(
         self,
         kernel: Any,
-        shifts: NDArray,
+        lams: NDArray,
         split: tuple[NDArray, NDArray],
         state: State | None,
     ) -> Iterator[tuple[NDArray, Solution]]:
         """Yield the held-out predictions and the solution for each lambda."""
         fitted, left_out = split
         part = self.objective.take(fitted)
-        alphas = shifts / len(fitted)
+        alphas = lams / len(fitted)
         solutions = list(self._solutions(kernel, fitted, part, alphas, state))
         coef = np.hstack([s.coef for s in solutions])
         predictions = self._products(kernel, left_out, fitted, coef)
@@ -453,15 +453,15 @@ def listen(*progress: float) -> bool:
     return report("penalty")
 
 
-def _snapped(shift: float, unit: float) -> float:
+def _snapped(lam: float, unit: float) -> float:
     """Return the nearest quarter of a step, so that rounding changes no choice."""
-    steps = round(4 * np.log(shift / unit) / np.log(_RATIO)) / 4
+    steps = round(4 * np.log(lam / unit) / np.log(_RATIO)) / 4
     return unit * float(_RATIO**steps)
 
 
-def _steps(shift: float, *counts: int) -> NDArray:
+def _steps(lam: float, *counts: int) -> NDArray:
     """Return lambdas at these steps of the grid."""
-    return shift * _RATIO ** np.array(counts, dtype=np.float64)
+    return lam * _RATIO ** np.array(counts, dtype=np.float64)
 
 
 def _interpolated(choices: list[Choice], i: int, unit: float) -> Choice:
@@ -474,9 +474,9 @@ def _interpolated(choices: list[Choice], i: int, unit: float) -> Choice:
     if len(errors) < 3 or not np.isfinite(errors).all():
         return choices[i]
     move = np.clip(vertex(*errors), -1, 1)
-    shift = _snapped(choices[i].shift / _RATIO**move, unit)
+    lam = _snapped(choices[i].lam / _RATIO**move, unit)
     least = errors[1] - move * (errors[0] - errors[2]) / 4
-    return Choice(least, choices[i].kernel, shift)
+    return Choice(least, choices[i].kernel, lam)
 
 
 class DualSample(SplitSample):
@@ -542,7 +542,7 @@ class DualSample(SplitSample):
 
     def start(self, best: Choice) -> State | None:
         """Return the mean of the solutions of all splits, in the order of all rows."""
-        states: Any = self._nearest(best.kernel, best.shift)
+        states: Any = self._nearest(best.kernel, best.lam)
         n = len(self.order)
         counts = np.zeros((n, 1))
         sums = np.zeros((2, n, np.shape(states[0].coef)[1]))
@@ -589,4 +589,4 @@ class LevelsSample(DualSample):
         scored = self.scored(grid)
         limit = _EQUAL * min(choice.error for choice in scored)
         equal = [choice for choice in scored if choice.error <= limit]
-        return max(best, *equal, key=lambda choice: choice.shift)
+        return max(best, *equal, key=lambda choice: choice.lam)

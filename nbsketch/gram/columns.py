@@ -29,23 +29,15 @@ _SQUARE = 512
 _SECONDS_PER_VALUE = 3e-10
 
 
-def normal_of(
-    blocks: Iterable[NDArray], V: NDArray, weights: NDArray | None
-) -> NDArray:
-    """Return Z^T W Z V for V of shape (s, d), given blocks of the rows of Z.
-
-    `weights` has the shape (n,), or (n, d) for weights of each column.
-    """
+def normal_of(blocks: Iterable[NDArray], V: NDArray, weights: NDArray) -> NDArray:
+    """Return Z^T W Z V for V of shape (s, d), given blocks of the rows of Z."""
     V = np.ascontiguousarray(V.T, dtype=np.float64)
     out = np.zeros((jit.PARTS, *V.shape))
     start = 0
     for Z in blocks:
         stop = start + len(Z)
-        part = np.ones((len(V), len(Z)))
-        if weights is not None:
-            part *= weights[start:stop].T
         seconds = _SECONDS_PER_VALUE * Z.size * len(V) / jit.PARTS
-        run_tiles(jit.add_normal, jit.PARTS, seconds, Z, V, part, out)
+        run_tiles(jit.add_normal, jit.PARTS, seconds, Z, V, weights[start:stop], out)
         start = stop
     return out.sum(axis=0).T
 
@@ -103,8 +95,8 @@ class SketchedOperator(ABC):
         """Return S K S^T of shape (s, s) in float64."""
 
     @abstractmethod
-    def normal(self, V: NDArray, weights: NDArray | None = None) -> NDArray:
-        """Return Z^T W Z V for V of shape (s, d); W has one column, or d."""
+    def normal(self, V: NDArray, weights: NDArray) -> NDArray:
+        """Return Z^T W Z V for V of shape (s, d) and weights W of the rows."""
 
     @abstractmethod
     def times(self, V: NDArray) -> NDArray:
@@ -147,8 +139,8 @@ class ColumnBlocks:
         self._n_kept = n_kept
         self._kept: list[NDArray] = []
 
-    def normal(self, V: NDArray, weights: NDArray | None = None) -> NDArray:
-        """Return Z^T W Z V for V of shape (s, d); W has one column, or d."""
+    def normal(self, V: NDArray, weights: NDArray) -> NDArray:
+        """Return Z^T W Z V for V of shape (s, d) and weights W of the rows."""
         return normal_of(self.blocks(), V, weights)
 
     def adjoint(self, U: NDArray) -> NDArray:
@@ -208,9 +200,9 @@ def _cuts(n: int, n_bytes: int, step: int) -> Iterator[tuple[int, int]]:
 class SketchedColumns(ColumnBlocks, SketchedOperator):
     r"""The matrix :math:`Z = K S^\top` of shape (n, s) and its normal equations.
 
-    ``normal(V)`` is :math:`Z^\top W Z V` in one pass over Z. The values are stored, or
-    as many quarters of them as fit into a memory limit; each pass re-evaluates the
-    others, block by block. Sums are float64.
+    ``normal(V, weights)`` is :math:`Z^\top W Z V` in one pass over Z. The values are
+    stored, or as many tenths of them as fit into a memory limit; each pass re-evaluates
+    the others, block by block. Sums are float64.
 
     Parameters
     ----------
@@ -241,7 +233,7 @@ class SketchedColumns(ColumnBlocks, SketchedOperator):
     >>> from nbsketch.gram import SketchedColumns
     >>> X = np.random.default_rng(0).normal(size=(100, 2))
     >>> Z = SketchedColumns(GaussianKernel(1.0), X, SubsamplingSketch(5).draw(100, 0))
-    >>> Z.normal(np.ones((5, 1))).shape
+    >>> Z.normal(np.ones((5, 1)), np.ones(100)).shape
     (5, 1)
     """
 

@@ -266,7 +266,7 @@ class Gram:
     >>> K = Gram(GaussianKernel(bandwidth=2.0), X)
     >>> S = PSparsifiedSketch(size=10).draw(200, rng=0)
     >>> KST = K @ S.T
-    >>> KST.shape, np.allclose(KST, K.to_array() @ S.T)
+    >>> KST.shape, np.allclose(KST, K.kernel(X) @ S.T)
     ((200, 10), True)
     """
 
@@ -302,10 +302,6 @@ class Gram:
         everything = sketch.columns.size == self.shape[1]  # columns are sorted
         active = self.landmarks if everything else self.landmarks[sketch.columns]
         return fold(self.kernel, self.X, active, sketch.weights, self.X.dtype).T
-
-    def to_array(self) -> NDArray:
-        """Return the complete (n, m) matrix."""
-        return self.kernel(self.X, self.landmarks)
 
 
 def fold(

@@ -214,8 +214,8 @@ class PartitionedColumns(SketchedOperator):
         landmarks = self._product.landmarks
         return core_of(self._product, landmarks, np.arange(len(landmarks)))
 
-    def normal(self, V: NDArray, weights: NDArray | None = None) -> NDArray:
-        """Return Z^T W Z V for V of shape (s, d)."""
+    def normal(self, V: NDArray, weights: NDArray) -> NDArray:
+        """Return Z^T W Z V for V of shape (s, d) and weights W of the rows."""
         return self._partitions.total(_normal, V, rows=[weights])[0]
 
     def times(self, V: NDArray) -> NDArray:
@@ -256,9 +256,7 @@ def _blocks(Z: NDArray | ColumnBlocks) -> Iterable[NDArray]:
     return [Z] if isinstance(Z, np.ndarray) else Z.blocks()
 
 
-def _normal(
-    Z: NDArray | ColumnBlocks, weights: NDArray | None, V: NDArray
-) -> tuple[NDArray]:
+def _normal(Z: NDArray | ColumnBlocks, weights: NDArray, V: NDArray) -> tuple[NDArray]:
     return (normal_of(_blocks(Z), V, weights),)
 
 

@@ -269,9 +269,14 @@ class DualLimits(NamedTuple):
 
 
 class DualSearch:
-    """The search for one problem: a column of targets, or coupled outputs."""
+    """The search for one problem: a column of targets, or coupled outputs.
+
+    A round has one sigma and one center; `point` belongs to the current coefficients.
+    """
 
     sigma: float
+    point: Point
+    length: int  # steps of the round
 
     def __init__(
         self,
@@ -304,29 +309,21 @@ class DualSearch:
         yield from self._begin(self.start)
         yield from self._certify(p.feasible(self.c))
         self.floor = _ROUNDING * self.best.scale
-        point = self._point()
-        length = 0
-        while not (self.converged or self._must_stop(length)):
-            step = yield from self._step(point)
+        self._begin_round(self.sigma)
+        while not (self.converged or self._must_stop):
+            step = yield from self._step()
             if self._is_astray(step):
                 yield from self._begin(cold_start(p))
-            point = self._point()
-            length = length + 1
+            self.point = self._point()
+            self.length += 1
             yield from self._assess()
             if self.inner is None and self.sigma > 0:
-                self.least = self.sigma = _GROW * self.sigma
-                point = self._point()
-                length = 0
+                self.least = _GROW * self.sigma
+                self._begin_round(self.least)
             elif step == 0:
                 break
-            elif self.sigma > 0 and self._settled(point):
-                self.center = point.a
-                factor = _SHRINK[min(length, len(_SHRINK)) - 1]
-                self.least *= _EASIER if self._is_easy else 1.0
-                smaller = max(factor * self.sigma, self.least)
-                self.sigma = self._useful(smaller)
-                length = 0
-                point = self._point()
+            elif self.sigma > 0 and self._is_settled:
+                self._sharpen()
         if not self.converged:
             yield from self._certify(p.feasible(self.c))
         return self.best
@@ -342,6 +339,19 @@ class DualSearch:
             self.center = start.center
             share = _WARM
         self.sigma = self._first_sigma(share)
+
+    def _begin_round(self, sigma: float) -> None:
+        self.sigma = sigma
+        self.point = self._point()
+        self.length = 0
+
+    def _sharpen(self) -> None:
+        """Center the smoothing at the dual point, with a smaller sigma."""
+        self.center = self.point.a
+        if self._is_easy:
+            self.least *= _EASIER
+        factor = _SHRINK[min(self.length, len(_SHRINK)) - 1]
+        self._begin_round(self._useful(max(factor * self.sigma, self.least)))
 
     def _is_astray(self, step: float) -> bool:
         """Return whether the first step has shown that the start is a bad one."""
@@ -362,10 +372,12 @@ class DualSearch:
         """Whether the last linear system took few steps."""
         return self.inner is not None and self.inner <= _EASY
 
-    def _must_stop(self, length: int) -> bool:
+    @property
+    def _must_stop(self) -> bool:
+        """Whether a limit is reached, or the certificate does not improve."""
         spent = self.steps >= self.limits.steps or self.limits.late()
         rounding = self.best.gap <= self._goal / 2 and self.best.noise > self._goal
-        return spent or rounding or self.stale > _PATIENCE or length >= _LONG
+        return spent or rounding or self.stale > _PATIENCE or self.length >= _LONG
 
     @property
     def _res(self) -> NDArray:
@@ -396,22 +408,34 @@ class DualSearch:
     def _useful(self, sigma: float) -> float:
         return sigma if sigma > _SMOOTH * self.problem.rows.gam else 0.0
 
-    def _error(self, point: Point) -> float:
-        """Return the approximate gap of the inner problem."""
+    @property
+    def _error(self) -> float:
+        """The approximate gap of the inner problem."""
         p = self.problem
-        square = float(p.weights @ (p.ratio(self.c) - point.a) ** 2)
-        return square * point.smoothness / (2 * p.n)
+        square = float(p.weights @ (p.ratio(self.c) - self.point.a) ** 2)
+        return square * self.point.smoothness / (2 * p.n)
 
-    def _settled(self, point: Point) -> bool:
+    @property
+    def _is_settled(self) -> bool:
         """Whether to decrease sigma; not if the exact inner solution would suffice."""
-        error = self._error(point)
-        goal = self._goal
-        share = _INEXACT if point.young > goal / 2 else _EXACT
-        return error <= share * point.young
+        young = self.point.young
+        share = _INEXACT if young > self._goal / 2 else _EXACT
+        return self._error <= share * young
 
-    def _step(self, point: Point) -> Steps[float]:
+    def _step(self) -> Steps[float]:
         """Move along a Newton direction; return the step."""
+        d, Kd, shift = yield from self._direction()
+        t = self._line_search(d, Kd, shift)
+        self.c = self.c + t * d
+        self.fitted = self.fitted + t * Kd
+        self.b = self.b + t * shift
+        self.steps += 1
+        return t
+
+    def _direction(self) -> Steps[tuple[NDArray, NDArray, NDArray]]:
+        """Return the Newton directions of c, of K c and of the intercepts."""
         p = self.problem
+        point = self.point
         weights = point.curvature
         distance = p.shift * self.c - p.weights * point.a  # gradient
         between = weights > 0
@@ -420,41 +444,36 @@ class DualSearch:
         scaled = np.divide(distance, weights, out=np.zeros(p.n), where=between)
         right = -point.smoothness * scaled - offset
         total = -p.totals(self.c + d) if p.fit_intercept else None
-        error = _FORCING * self._error(point)
-        if self.sigma > 0:
-            error = min(error, _ACCURACY * point.young)
-        tolerance = 2 * p.n * point.smoothness * error
-        lam = p.shift * point.smoothness
-        coarse = self.limits.tol >= _COARSE_TOL
         system = InsideSystem(
-            weights, lam, right, self.output, total, tolerance, coarse
-        )
+            weights, p.shift * point.smoothness, right, self.output, total,
+            self._tolerance, coarse=self.limits.tol >= _COARSE_TOL,
+        )  # fmt: skip
         inside = yield from solve_inside(self.K, self.precondition, system, self.hard)
-        product = inside.product
         self.inner = inside.steps
         self.hard = self.hard or not self._is_easy
-        if product is None:
-            product = (yield d + inside.d) - offset
         d = d + inside.d
-        Kd = offset + product
+        product = inside.product
+        if product is None:
+            product = (yield d) - offset
         shift = inside.intercept if p.fit_intercept else np.zeros(p.outputs)
-        t = self._line_search(point, d, Kd, shift)
-        self.c = self.c + t * d
-        self.fitted = self.fitted + t * Kd
-        self.b = self.b + t * shift
-        self.steps += 1
-        return t
+        return d, offset + product, shift
 
-    def _line_search(
-        self, point: Point, d: NDArray, Kd: NDArray, shift: NDArray
-    ) -> float:
+    @property
+    def _tolerance(self) -> float:
+        """The largest weighted square of the residual of a linear system."""
+        error = _FORCING * self._error
+        if self.sigma > 0:
+            error = min(error, _ACCURACY * self.point.young)
+        return 2 * self.problem.n * self.point.smoothness * error
+
+    def _line_search(self, d: NDArray, Kd: NDArray, shift: NDArray) -> float:
         p = self.problem
         res = self._res
         move = Kd + p.spread(shift)
         smoothed = move, p.weights, self.center, self.sigma
         slope = p.alpha * float(self.c @ Kd)
         curvature = p.alpha * float(d @ Kd)
-        first = slope - float((p.weights * point.a) @ move) / p.n
+        first = slope - float((p.weights * self.point.a) @ move) / p.n
         if not first < 0:
             return 0.0
         numbers = first, p.n, slope, curvature

@@ -8,7 +8,7 @@ import numpy as np
 
 from nbsketch._machine.blas import factor, invert_factor
 from nbsketch._machine.memory import asked
-from nbsketch.files import encode
+from nbsketch.files import Encoder
 from nbsketch.fitting.methods import least_tol
 from nbsketch.kernels import LinearKernel
 from nbsketch.losses import SquareLoss, fitted_loss
@@ -185,9 +185,9 @@ def _drawn_by(model: Any) -> Any:
 
 def _memory(model: Any) -> str:
     """Return the memory used for prediction, equal to an uncompressed model file."""
-    arrays: dict[str, Any] = {}
-    encode([model.landmarks_, model.sketch_, model.coef_], "model", arrays)
-    return f"model of {sum(a.nbytes for a in arrays.values()) / 1e6:.3g} MB"
+    encode = Encoder()
+    encode([model.landmarks_, model.sketch_, model.coef_], "model")
+    return f"model of {sum(a.nbytes for a in encode.arrays.values()) / 1e6:.3g} MB"
 
 
 def _kernel(kernel: Any) -> str:

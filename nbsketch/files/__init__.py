@@ -54,7 +54,7 @@ class SaveMixin:
         An existing file is replaced only when the new one is complete. An open binary
         file, such as ``io.BytesIO()``, is written at its current position.
         """
-        arrays: dict[str, Any] = {}
+        encode = Encoder()
         name = name_of(self, "model")
         params = self.get_params(deep=False)
         others = {*params, _CALLBACKS}
@@ -62,14 +62,14 @@ class SaveMixin:
         content = {
             "version": nbsketch.__version__,
             "class": name,
-            "params": encode(_stored(params), "params", arrays),
-            "fitted": encode(fitted, "fitted", arrays),
+            "params": encode(_stored(params), "params"),
+            "fitted": encode(fitted, "fitted"),
         }
         if fitted:  # check now what `load` will check
             check_state(name, fitted, params)
         # Everything that can fail is checked before the file is touched.
         text = json.dumps(content)
-        write_archive(path, {"format": _FORMAT, "model": text, **arrays})
+        write_archive(path, {"format": _FORMAT, "model": text, **encode.arrays})
 
 
 def _stored(params: dict[str, Any]) -> dict[str, Any]:
@@ -164,38 +164,54 @@ def _model(archive: Archive, trusted: Sequence[str] | None) -> Any:
     return model
 
 
-def encode(value: Any, name: str, arrays: dict[str, np.ndarray]) -> Any:
-    """Return `value` in JSON types; arrays are added to `arrays` by name."""
-    if value is None or isinstance(value, bool | int | float | str):
-        return value
-    if isinstance(value, np.generic):
-        return value.item()
-    if isinstance(value, np.ndarray) and value.dtype == object:
-        return {"$names": [str(text) for text in value]}  # of features
-    if isinstance(value, np.ndarray):
-        arrays[name] = value
-        return {"$array": name, "dtype": value.dtype.str, "shape": list(value.shape)}
-    if sp.issparse(value):
-        matrix = sp.csr_array(value)
-        csr = {key: getattr(matrix, key) for key in _CSR}
-        return {"$csr": encode(csr, name, arrays)}
-    if isinstance(value, dict):
-        return {key: encode(v, f"{name}.{key}", arrays) for key, v in value.items()}
-    if isinstance(value, list | tuple):
-        parts = [encode(v, f"{name}.{i}", arrays) for i, v in enumerate(value)]
-        return parts if isinstance(value, list) else {"$tuple": parts}
-    if isinstance(value, Origin) and value.probabilities is not None:
-        return None  # n numbers: a loaded sketch cannot grow
-    if is_object(type(value)):
-        fields = {key: getattr(value, key) for key in signature(type(value)).parameters}
-        inside = encode(fields, name, arrays)
-        return {"$object": name_of(value, name), "fields": inside}
-    if hasattr(value, "get_params"):
-        packed = np.frombuffer(_skops().dumps(value), dtype=np.uint8)
-        return {"$estimator": encode(packed, name, arrays)}
-    if isinstance(value, np.random.Generator | np.random.RandomState):
-        return None  # generators are not saved; the model is already drawn
-    raise TypeError(f"{_UNSAVABLE}, but `{name}` is {value!r}")
+class Encoder:
+    """Convert values to the types of JSON, and collect their arrays.
+
+    Errors and arrays name a value by its path.
+    """
+
+    def __init__(self) -> None:
+        self.arrays: dict[str, np.ndarray] = {}
+
+    def __call__(self, value: Any, name: str) -> Any:
+        """Return `value` in JSON types; `name` is its path."""
+        match value:
+            case None | bool() | int() | float() | str():
+                return value
+            case np.generic():
+                return value.item()
+            case np.ndarray():
+                return self._array(name, value)
+            case dict():
+                return {key: self(v, f"{name}.{key}") for key, v in value.items()}
+            case list():
+                return [self(v, f"{name}.{i}") for i, v in enumerate(value)]
+            case tuple():
+                return {"$tuple": self(list(value), name)}
+            case np.random.Generator() | np.random.RandomState():
+                return None  # the model is already drawn
+            case Origin() if value.probabilities is not None:
+                return None  # n numbers: a loaded sketch cannot grow
+        return self._object(name, value)
+
+    def _array(self, name: str, array: np.ndarray) -> dict[str, Any]:
+        if array.dtype == object:
+            return {"$names": [str(text) for text in array]}  # of features
+        self.arrays[name] = array
+        return {"$array": name, "dtype": array.dtype.str, "shape": list(array.shape)}
+
+    def _object(self, name: str, value: Any) -> dict[str, Any]:
+        if sp.issparse(value):
+            matrix = sp.csr_array(value)
+            return {"$csr": self({key: getattr(matrix, key) for key in _CSR}, name)}
+        if is_object(type(value)):
+            keys = signature(type(value)).parameters
+            inside = self({key: getattr(value, key) for key in keys}, name)
+            return {"$object": name_of(value, name), "fields": inside}
+        if hasattr(value, "get_params"):
+            packed = np.frombuffer(_skops().dumps(value), dtype=np.uint8)
+            return {"$estimator": self(packed, name)}
+        raise TypeError(f"{_UNSAVABLE}, but `{name}` is {value!r}")
 
 
 class Decoder:

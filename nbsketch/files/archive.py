@@ -126,7 +126,11 @@ def write_archive(path: str | Path | BinaryIO, arrays: dict[str, Any]) -> None:
         _write(buffer, arrays)
         path.write(buffer.getvalue())
         return
-    path = Path(path).resolve()  # the target of a link
+    _replace(Path(path).resolve(), arrays)  # the target of a link
+
+
+def _replace(path: Path, arrays: dict[str, Any]) -> None:
+    """Replace a file once the new one is complete."""
     if path.is_dir():
         raise IsADirectoryError(f"`path` must be a file, got the folder {str(path)!r}")
     if not path.parent.is_dir():

@@ -457,30 +457,52 @@ def descend(
     """Minimize by stochastic gradients; return the best iterate on validation rows."""
     projection, descent = descent.preconditioned(data, objective)
     with one_thread():
-        if projection is None:
-            projection, design = data.design(keep=True)
-            Z = design.collect()
-            projection, descent = descent.standardized(projection, Z, data, objective)
-        by = descent.preconditioning
-        if by is not None:
-            Z = centered_features(data.sketch_map, data.rows, projection, by.center)
-        if by is not None and descent.free_step:
-            # Rows of tiny weight are hardly ever drawn, but are long in preconditioned
-            # features, which ignore them: they must not shorten the steps of other
-            # rows.
-            w = objective.weights
-            options: Any = {} if w is None else {"method": "inverted_cdf", "weights": w}
-            square = float(np.quantile(squared_norms(Z), _TYPICAL, **options))
-            descent = replace(descent, square_norm=square or None)
+        Z, projection, descent = _features(descent, projection, data, objective)
         sample = FeatureSample(Z, objective)
         held_out = None
         if validation is not None:
             rows, targets = validation
-            rows = data.transform(rows, "X_val")
+            by = descent.preconditioning
             center = np.zeros(projection.shape[1]) if by is None else by.center
+            rows = data.transform(rows, "X_val")
             Z_val = centered_features(data.expansion, rows, projection, center, float)
             held_out = sample.validation(Z_val, targets)
         elif n_held_out:
             sample, held_out = sample.split(n_held_out, data.rng)
         best, path = descent.search(sample, held_out, data.rng)
     return Descended(best, path, sample, projection, descent)
+
+
+def _features(
+    descent: DescentSettings,
+    projection: NDArray | None,
+    data: SketchedData,
+    objective: Any,
+) -> tuple[NDArray, NDArray, DescentSettings]:
+    """Return the features, their projection, and the settings of their steps.
+
+    They are preconditioned, standardized or unchanged.
+    """
+    if projection is None:
+        projection, design = data.design(keep=True)
+        Z = design.collect()
+        projection, descent = descent.standardized(projection, Z, data, objective)
+    by = descent.preconditioning
+    if by is None:
+        return Z, projection, descent
+    Z = centered_features(data.sketch_map, data.rows, projection, by.center)
+    if descent.free_step:
+        square = _typical_square(Z, objective.weights)
+        descent = replace(descent, square_norm=square or None)
+    return Z, projection, descent
+
+
+def _typical_square(Z: NDArray, weights: NDArray | None) -> float:
+    """Return the squared norm of long rows, which limits the step.
+
+    Rows of tiny weight are hardly ever drawn, but are long in preconditioned features,
+    which ignore them: they must not shorten the steps of other rows.
+    """
+    weighted = {"method": "inverted_cdf", "weights": weights}
+    options: Any = {} if weights is None else weighted
+    return float(np.quantile(squared_norms(Z), _TYPICAL, **options))

@@ -128,6 +128,11 @@ class Objective(ABC):
         """Whether the loss is robust to outliers."""
         return True
 
+    @property
+    def begins_near_ridge(self) -> bool:
+        """Whether paths of small data begin near the penalty of ridge regression."""
+        return True
+
     def fitted_loss(self) -> float:
         """Return the objective below which weaker penalties change little; 0: none."""
         return 0.0
@@ -174,7 +179,9 @@ class Objective(ABC):
             rows = max(_ROWS, int(_ROWS_WORK / rank**2))
             return left_out.smaller_alpha(rank, rows)
         folds = self.folds or random_folds(n, rng)
-        guess = LeftOutErrors(replace(cheaper, folds=None), design, rng).guess()
+        guess = None
+        if cheaper.begins_near_ridge:
+            guess = LeftOutErrors(replace(cheaper, folds=None), design, rng).guess()
         left_out = LeftOutErrors(replace(cheaper, folds=folds), design, rng)
         path = left_out.path(None, guess)
         path.warn_of_constant()

@@ -198,6 +198,11 @@ class RadialObjective(Objective):
     loss: Loss
     factor: NDArray  # T with T^T T = M
 
+    @property
+    def begins_near_ridge(self) -> bool:
+        """Within a tube, the first of weak penalties takes hundreds of steps."""
+        return _tube_loss(self.loss) == 0
+
     def fitted_loss(self) -> float:
         """Return the objective within a tube."""
         return _tube_loss(self.loss)

@@ -47,7 +47,7 @@ _PATH_TOL = 1e-2
 _FINEST = 1e-12
 # Maximum number of steps of a warm-started search: rows that leave almost nothing to
 # fit may make it diverge.
-_WARM_STEPS = 30
+_WARM_STEPS = 60
 # A fifth of this few rows is too small for a stable choice: use this many folds, so
 # that each row is held out once.
 _FOLD_ROWS = 500
@@ -669,7 +669,7 @@ class _Part:
     """The problem of one fold, solved for one penalty after the other.
 
     Features in memory are gathered for each solve, so that a single copy is stored;
-    other features once. Warm starts are used until one fails.
+    other features once. A warm start that takes too many steps is followed by a cold one.
     """
 
     def __init__(self, objective: Any, design: Design, fold: Fold) -> None:
@@ -677,7 +677,6 @@ class _Part:
         self._test = fold.test
         self._design, self._objective = design, objective.take(self._kept)
         self._start: Any = None
-        self._is_warm = True
         self.least = np.inf
         self._gathered: Design | None = None
 
@@ -690,11 +689,10 @@ class _Part:
         if self._start is not None:
             limited = options._replace(max_iter=_WARM_STEPS)
             solution = solve(Z, alpha, limited, self._start)
-            self._is_warm = is_stopped() or not solution.shortfall
-        if solution is None or not self._is_warm:
+        if solution is None or (solution.shortfall and not is_stopped()):
             solution = solve(Z, alpha, options)
         self.least = solution.objective
-        self._start = solution.as_start() if self._is_warm else None
+        self._start = solution.as_start()
         rows = self._design.gather(self._test)
         return rows.mv(solution.coef) + solution.intercept
 

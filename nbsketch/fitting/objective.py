@@ -669,7 +669,7 @@ class _Part:
     """The problem of one fold, solved for one penalty after the other.
 
     Features in memory are gathered for each solve, so that a single copy is stored;
-    other features once. A warm start that takes too many steps is followed by a cold one.
+    other features once. A cold start follows a warm one that takes too many steps.
     """
 
     def __init__(self, objective: Any, design: Design, fold: Fold) -> None:

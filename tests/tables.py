@@ -1,9 +1,25 @@
-"""Small tables with what only large ones have: a base, and several leaves."""
+"""Rows of tables, and small tables with what only large ones have: several leaves."""
 
 from contextlib import ExitStack
 from unittest import mock
 
+import numpy as np
+
+from nbsketch._jit.tuning import FAMILIES
 from nbsketch.tabular import fit, scales
+from nbsketch.tuning.rows import Rows, Training
+
+
+def prepare(X, Y, weights, scaler, kept, family="matern-3/2", **options):
+    """Return rows for learning length scales, with standardized targets."""
+    weights = np.ones(len(Y)) if weights is None else weights
+    rows = Rows(X, Y, weights, scaler, kept, FAMILIES[family], **options)
+    return rows.standardized()
+
+
+def training(rows, Y, weights=None, labels=None):
+    """Return rows for fitting members, of equal weights by default."""
+    return Training(rows, Y, np.ones(len(rows)) if weights is None else weights, labels)
 
 
 def small_leaves(alone=50, leaf_rows=300):

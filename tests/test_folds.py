@@ -7,6 +7,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from reference import gaussian, laplacian, matern, ridge_on_landmarks
 from sklearn.model_selection import GroupKFold, KFold, RepeatedKFold, TimeSeriesSplit
+from tables import prepare
 from test_tuning import mean_log, some_point, some_sample
 
 from nbsketch import DependentRowsWarning, SketchedKernelRegressor
@@ -28,7 +29,6 @@ from nbsketch.solvers.left_out import (
 from nbsketch.solvers.ridge import cross_validation, ridge_path
 from nbsketch.solvers.spectrum import decompose
 from nbsketch.tuning import tune, tuner
-from nbsketch.tuning.rows import prepare
 from nbsketch.tuning.search import criterion_of, isotropic_start
 
 N, R, D = 29, 6, 3
@@ -337,7 +337,7 @@ def test_residuals_are_those_of_refits(family, n_outputs, weighted, with_rest):
         kernel = lambda X, Y, bandwidth: profile(X, Y, bandwidth, *nu)  # noqa: E731
         fit = ridge_on_landmarks(sample, kernel, point, rows)
         desired[rows] = sample.Y[rows] - fit(sample.X[rows])
-    criterion = criterion_of(sample, FAMILIES[family])
+    criterion = criterion_of(sample._replace(family=FAMILIES[family]))
     if weighted:
         desired[sample.weights == 0] = 0
     assert_allclose(criterion.residuals(point), desired, rtol=0, atol=1e-6)
@@ -353,7 +353,7 @@ def test_blocks_of_one_row_are_the_leave_one_out_criterion(weighted):
     sample, point = some_sample(2, weighted, cut=0.7), some_point()
     blocks = sample._replace(blocks=np.arange(len(sample.X)))
     args = point[:-1], point[-1:]
-    pair = [criterion_of(part, 0).path(*args) for part in (sample, blocks)]
+    pair = [criterion_of(part).path(*args) for part in (sample, blocks)]
     assert_allclose(*pair, rtol=1e-8)
 
 
@@ -438,7 +438,7 @@ def test_left_out_blocks_allow_for_nearly_linear_models():
     starts = []
     for labels in (None, block_labels(as_folds(5, 600), 600)):
         rows = prepare(X, Y, None, scaler, np.arange(600), labels=labels)
-        starts.append(isotropic_start(rows, 2, np.random.default_rng(0))[0])
+        starts.append(isotropic_start(rows, np.random.default_rng(0))[0])
     assert starts[1] < starts[0] - 1
 
 

@@ -41,7 +41,7 @@ from nbsketch import (
     SubsamplingSketch,
     TanimotoKernel,
 )
-from nbsketch.tabular.trees import Tree
+from nbsketch.tabular.members import Tree
 from nbsketch.tuning.trees import Partition
 
 RECIPES = [

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import scipy.stats
 from numpy.testing import assert_allclose, assert_array_equal
+from tables import prepare
 
 import nbsketch
 from nbsketch import SketchedKernelClassifier, SketchedKernelRegressor
@@ -11,7 +12,6 @@ from nbsketch.rows.transform import fit_scaler
 from nbsketch.tuning import screening, tune, tuner
 from nbsketch.tuning import screening as tests_of_features
 from nbsketch.tuning.descent import Budget
-from nbsketch.tuning.rows import prepare
 from nbsketch.tuning.screening import evidence, rank_basis
 
 FUNCTIONS = {
@@ -73,7 +73,7 @@ def test_evidence_is_that_of_the_tests_one_by_one(rng):
     X[:, 3] = X[:, 3] > 0  # one function
     basis = rank_basis(X, 6)
     n_functions = basis.any(axis=2).sum(axis=0)
-    actual = evidence(basis, R)
+    actual = evidence(basis, R, np.ones(len(R)))
     single, pair = np.zeros(4), np.zeros(4)
     for r in R.T:
         r = np.clip((r - r.mean()) / r.std(), -5, 5)
@@ -113,13 +113,13 @@ def test_equal_weights_are_no_weights_and_their_size_does_not_matter(rng):
         assert_allclose(other.single, one.single, rtol=1e-4, atol=1e-4)
         assert_allclose(other.pair, one.pair, rtol=1e-4, atol=1e-4)
     assert np.abs(evidence(basis, R, weights).single - one.single).max() < 1e-3
-    assert np.abs(evidence(basis, R).single - one.single).max() > 1e-3
+    assert np.abs(evidence(basis, R, np.ones(90)).single - one.single).max() > 1e-3
 
 
 def test_heavy_tails_of_residuals_are_clipped(rng):
     x = rng.normal(size=(500, 3))
     R = x[:, :1] + 0.5 * rng.standard_cauchy((500, 1))
-    found = evidence(rank_basis(x, 6), R).best
+    found = evidence(rank_basis(x, 6), R, np.ones(len(R))).best
     assert found[0] > 4
     assert found[1:].max() < 4
 
@@ -128,9 +128,9 @@ def test_pairs_of_very_many_features_are_those_of_the_best(rng, monkeypatch):
     X = rng.normal(size=(400, 30))
     R = X[:, :1] + X[:, 1:2] + 2 * X[:, :1] * X[:, 1:2]
     basis = rank_basis(X, 6)
-    full = evidence(basis, R)
+    full = evidence(basis, R, np.ones(len(R)))
     monkeypatch.setattr(tests_of_features, "_PAIR_WORK", 2 * 400 * 10**2)
-    some = evidence(basis, R)
+    some = evidence(basis, R, np.ones(len(R)))
     assert set(full.partner[:2]) == set(some.partner[:2]) == {0, 1}
     # fewer products are tested, so each counts for more
     assert (some.pair[:2] > full.pair[:2]).all()
@@ -157,7 +157,7 @@ def test_noise_has_no_features():
         rng = np.random.default_rng(seed)
         X, Y = rng.normal(size=(300, 100)), rng.normal(size=(300, 1))
         rows = prepare(X, Y, None, fit_scaler(X, "standard"), np.arange(300))
-        found.append(screening.screen(rows, 0, rng, Budget(300, np.inf)) is not None)
+        found.append(screening.screen(rows, rng, Budget(300, np.inf)) is not None)
     assert sum(found) <= 1 and not found[-1]
     assert len(kept_by(tune(X, Y, rng=0))) == 100
 

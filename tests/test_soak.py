@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
+from tables import training
 
 import nbsketch
 from nbsketch import (
@@ -38,7 +39,6 @@ from nbsketch.fitting import steps
 from nbsketch.solvers import scratch
 from nbsketch.tabular import members
 from nbsketch.tabular.scales import Scales
-from nbsketch.tuning.rows import Training
 
 N = 150
 LIMIT = 20_000  # bytes: less than a column of kernel values for each feature
@@ -283,11 +283,12 @@ def test_blocks_and_leaves_fit_the_limit(rng, monkeypatch):
     nbsketch.set_memory_limit("50MB")
     try:
         sizes = []
-        monkeypatch.setattr(members, "grow", lambda *args: sizes.append(args[2]))
-        monkeypatch.setattr(members, "fit_tree", lambda *args, **options: (None, None))
-        monkeypatch.setattr(members, "Leaves", lambda *args: None)
-        scales = Scales("gaussian", np.ones(2), 1.0)
-        members.fit_on_tree(Training(rng.normal(size=(9, 2)), None), scales, 4000, rng)
+        grow = members.grow
+        monkeypatch.setattr(
+            members, "grow", lambda *args: [grow(*args), sizes.append(args[2])][0]
+        )
+        data = training(rng.normal(size=(9, 2)), np.zeros((9, 1)))
+        members.fit_on_tree(data, Scales("gaussian", np.ones(2), 1.0), 4000, rng)
         assert sizes == [1000]
         assert 8 * 8000 * scratch.rows_per_block(1000, np.dtype(float)) < 50e6
     finally:

@@ -56,10 +56,12 @@ def test_calibration_undoes_a_distortion(rng):
     classes = (rng.uniform(size=4000) < chances).astype(int)
     scores = 0.5 + 0.3 * (chances - 0.5) + 0.1  # too timid, and shifted
     columns = two_columns(scores[:, None])
-    found = calibrate(columns, classes).probabilities(columns)[:, 1]
+    found = calibrate(columns, classes, np.ones(len(classes))).probabilities(columns)[
+        :, 1
+    ]
     assert np.abs(found - chances).mean() < 0.03
     spoiled = np.vstack([columns, [[np.nan, np.nan]]])
-    again = calibrate(spoiled, np.append(classes, 0))
+    again = calibrate(spoiled, np.append(classes, 0), np.ones(len(classes) + 1))
     assert_allclose(again.probabilities(columns)[:, 1], found, atol=1e-9)
 
 
@@ -68,7 +70,7 @@ def test_the_prior_of_the_calibration_counts_as_one_row(count):
     """Free offsets give the classes their smoothed shares, even if scores separate."""
     classes = np.repeat(np.arange(count), 10)[: 10 * count - 5]
     scores = np.eye(count)[classes]
-    chances = calibrate(scores, classes).probabilities(scores)
+    chances = calibrate(scores, classes, np.ones(len(classes))).probabilities(scores)
     n, counts = len(classes), np.bincount(classes)
     desired = (counts + 1 / count) / (n + 1)
     assert_allclose(chances.mean(axis=0), desired, atol=1e-4)
@@ -80,7 +82,7 @@ def test_gradient_of_the_calibration(rng):
     scores = rng.uniform(size=(200, 3))
     scores /= scores.sum(axis=1, keepdims=True)
     classes = np.array([rng.choice(3, p=row) for row in scores])
-    found = calibrate(scores, classes)
+    found = calibrate(scores, classes, np.ones(len(classes)))
 
     target = (200 * np.eye(3)[classes] + 1 / 3) / 201  # a row of the prior
 

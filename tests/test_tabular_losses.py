@@ -212,7 +212,7 @@ def test_parameters_of_a_loss_are_searched():
 def test_weights_of_a_kink_are_bounded():
     y = np.array([[0.0], [1.0], [2.0], [9.0]])
     ends = np.zeros(1), np.ones(1)
-    work = WorkingLoss(PinballLoss(0.75), y, None, *ends)
+    work = WorkingLoss(PinballLoss(0.75), y, np.ones(len(y)), *ends)
     response, h = work.at(np.array([[0.0], [0.0], [3.0], [np.nan]]))
     assert response is y
     r = [0.1, 1.0]  # a tenth of the median size of residuals, and a residual
@@ -257,7 +257,7 @@ def test_scores_of_counts_go_down_to_that_of_one_count_in_all_rows():
     work = working_loss(loss, y, np.array([1.0, 1.0, 0.5, 1.5]), y[[0, 3]])
     assert_allclose(work.low, np.log(2 * 1.5 / 4 / 4))
     assert_allclose(work.high, np.log(2.5) + 0.1 * np.log(2.5 / 0.5))
-    other = working_loss(HuberLoss(), y, None, y[[0, 3]])
+    other = working_loss(HuberLoss(), y, np.ones(4), y[[0, 3]])
     assert_allclose(other.low, np.log(0.5) - 0.1 * np.log(2.5 / 0.5))
 
 

@@ -10,7 +10,7 @@ import scipy.linalg
 import scipy.optimize
 from numpy.testing import assert_allclose, assert_array_equal
 from reference import laplacian, matern
-from tables import small_leaves
+from tables import prepare, small_leaves, training
 
 from nbsketch._machine import blas
 from nbsketch.gram import evaluate
@@ -19,15 +19,13 @@ from nbsketch.tabular import fit, scales
 from nbsketch.tabular.fit import fit_machine
 from nbsketch.tabular.leaves import fit_leaf, pooled_error
 from nbsketch.tabular.machine import stack_weights
-from nbsketch.tabular.members import Leaves
+from nbsketch.tabular.members import fit_on_tree
 from nbsketch.tabular.noise import fit_noise
 from nbsketch.tabular.problem import Points
 from nbsketch.tabular.ridge import Ridge
 from nbsketch.tabular.scales import Scales, best_penalty, form_of
 from nbsketch.tabular.suspects import few_gross_errors
-from nbsketch.tabular.trees import fit_tree
 from nbsketch.tuning import descent
-from nbsketch.tuning.rows import Training, prepare
 from nbsketch.tuning.trees import grow
 
 FAMILIES = {
@@ -159,7 +157,7 @@ def test_equal_rows_stay_together(rng):
 def test_leaf_is_the_exact_solution_with_refits(family, weighted, tau):
     rows, Y = some_rows()
     weights = np.random.default_rng(1).uniform(0.2, 3, len(Y)) if weighted else None
-    leaf = fit_leaf(form_of(family, SCALES), rows, Y, tau, weights)
+    leaf = fit_leaf(form_of(family, SCALES), training(rows, Y, weights), tau)
     fit = exact_fit(family, rows, Y, tau, weights)
     K = FAMILIES[family](rows, rows, 1 / SCALES)
     # Single precision with refinement at the larger penalty
@@ -172,8 +170,9 @@ def test_leaf_is_the_exact_solution_with_refits(family, weighted, tau):
         without = exact_fit(family, rows[rest], Y[rest], tau, w)
         desired = Y[i] - without(rows[i : i + 1])[0]
         assert_allclose(leaf.residual[i], desired, rtol=0, atol=10 * tolerance)
-    fast = fit_leaf(form_of(family, SCALES), rows, Y, tau, weights, left_out=False)
-    assert fast.residual is None
+    data = training(rows, Y, weights)
+    fast = fit_leaf(form_of(family, SCALES), data, tau, left_out=False)
+    assert np.isnan(fast.residual).all()
     assert_array_equal(fast.coef, leaf.coef)
 
 
@@ -183,8 +182,9 @@ def test_left_out_residuals_of_some_rows_are_those_of_all(weighted, tau):
     rows, Y = some_rows()
     weights = np.random.default_rng(1).uniform(0.2, 3, len(Y)) if weighted else None
     form, wanted = form_of("laplacian", SCALES), np.arange(len(Y)) % 3 == 1
-    every = fit_leaf(form, rows, Y, tau, weights)
-    some = fit_leaf(form, rows, Y, tau, weights, left_out=wanted)
+    data = training(rows, Y, weights)
+    every = fit_leaf(form, data, tau)
+    some = fit_leaf(form, data, tau, left_out=wanted)
     assert_allclose(some.coef, every.coef, rtol=1e-4, atol=1e-4)
     assert_allclose(some.residual[wanted], every.residual[wanted], rtol=0, atol=1e-4)
     assert np.isnan(some.residual[~wanted]).all()
@@ -194,7 +194,8 @@ def test_blocks_are_left_out_together():
     rows, Y = some_rows()
     labels = np.arange(len(Y)) % 7 - 1
     family, tau = "matern-3/2", 1e-3
-    leaf = fit_leaf(form_of(family, SCALES), rows, Y, tau, labels=labels)
+    data = training(rows, Y, labels=labels)
+    leaf = fit_leaf(form_of(family, SCALES), data, tau)
     assert np.isnan(leaf.residual[labels < 0]).all()
     for label in range(6):
         out = labels == label
@@ -205,10 +206,9 @@ def test_blocks_are_left_out_together():
 def test_a_block_of_all_rows_has_no_residual():
     rows, Y = some_rows(20)
     form = form_of("laplacian", SCALES)
-    leaf = fit_leaf(form, rows, Y, 0.1, labels=np.zeros(20, int))
-    assert np.isnan(leaf.residual).all()
-    pair = evaluate(form, rows, rows), Training(rows, Y, None, np.zeros(20, int))
-    assert pooled_error([pair], 0.1) == np.inf
+    data = training(rows, Y, labels=np.zeros(20, int))
+    assert np.isnan(fit_leaf(form, data, 0.1).residual).all()
+    assert pooled_error([(evaluate(form, rows, rows), data)], 0.1) == np.inf
 
 
 def test_the_error_of_leaves_is_the_weighted_mean_over_their_rows(rng):
@@ -216,9 +216,9 @@ def test_the_error_of_leaves_is_the_weighted_mean_over_their_rows(rng):
     w = rng.exponential(size=60)
     form, squares, pairs = form_of("laplacian", SCALES), [], []
     for part in (np.arange(40), np.arange(40, 60)):
-        leaf = fit_leaf(form, rows[part], Y[part], 0.1, w[part])
+        data = training(rows[part], Y[part], w[part])
+        leaf = fit_leaf(form, data, 0.1)
         squares.append(np.square(leaf.residual).sum(axis=1))
-        data = Training(rows[part], Y[part], w[part])
         pairs.append((evaluate(form, rows[part], rows[part]), data))
     expected = np.average(np.concatenate(squares), weights=w)
     assert_allclose(pooled_error(pairs, 0.1), expected, rtol=1e-6)
@@ -228,7 +228,7 @@ def test_the_error_of_leaves_is_the_weighted_mean_over_their_rows(rng):
 @pytest.mark.parametrize("tau", [1e-4, 1e-2, 1.0])
 def test_penalty_of_least_error(family, tau):
     rows, Y = some_rows(200, 1)
-    data, scales = Training(rows, Y), Scales(family, SCALES, tau)
+    data, scales = training(rows, Y), Scales(family, SCALES, tau)
     halves = [np.arange(100), np.arange(100, 200)]
     ladder = best_penalty(data, scales, halves)
     pairs = [(evaluate(scales.form, rows[i], rows[i]), data.take(i)) for i in halves]
@@ -271,10 +271,8 @@ def test_predictions_are_those_of_the_leaf(family):
     rows, Y = some_rows(300)
     new = some_rows(40, seed=3)[0]
     rng, tau = np.random.default_rng(0), 1e-4
-    form, data = form_of(family, SCALES), Training(rows, Y)
-    part = grow(rows, SCALES, 100, rng)
-    tree, _ = fit_tree(form, data, part, tau, left_out=True)
-    actual = Leaves(family, SCALES, tau, tree).predict(Points(new, new, rows))
+    member, _ = fit_on_tree(training(rows, Y), Scales(family, SCALES, tau), 100, rng)
+    actual, part = member.predict(Points(new, new, rows)), member.tree.partition
     for i in range(part.n_leaves):
         mine, index = part.route(new) == i, part.leaf(i)
         desired = exact_fit(family, rows[index], Y[index], tau)(new[mine])
@@ -299,7 +297,7 @@ def test_leaves_are_larger_where_rows_lower_the_error(
     fitted = mock.Mock(wraps=fit.fit_on_tree)
     monkeypatch.setattr(fit, "fit_on_tree", fitted)
     with small_leaves(leaf_rows=150), mock.patch.object(fit, "LARGER_ROWS", 600):
-        fit_machine(Training(rows, Y), rng)
+        fit_machine(training(rows, Y), rng)
     # Members without effect are left out of the machine, but all are fitted.
     assert fitted.call_args_list[0].args[2] == 600 // leaves
 
@@ -307,11 +305,9 @@ def test_leaves_are_larger_where_rows_lower_the_error(
 def test_a_singular_leaf_gets_a_larger_penalty():
     rows = np.zeros((30, 3))
     Y = np.arange(30.0)[:, None]
-    data = Training(rows, Y)
-    form = form_of("laplacian", SCALES)
-    leaf = grow(rows, SCALES, 30, np.random.default_rng(0))
-    tree, residual = fit_tree(form, data, leaf, 1e-30, left_out=True)
-    member = Leaves("laplacian", SCALES, 1e-30, tree)
+    singular = Scales("laplacian", SCALES, 1e-30)
+    rng = np.random.default_rng(0)
+    member, residual = fit_on_tree(training(rows, Y), singular, 30, rng)
     points = Points(rows[:1], rows[:1], rows)
     assert_allclose(member.predict(points), Y.mean(), rtol=1e-4)
     assert_allclose(residual[:, 0], (Y[:, 0] - Y.mean()) * 30 / 29, rtol=1e-2)
@@ -325,7 +321,7 @@ def test_base_is_the_ridge_on_landmarks(weighted):
     rows, Y = some_rows(400)
     w = np.random.default_rng(1).uniform(0.2, 2, 400) if weighted else np.ones(400)
     w /= w.mean()
-    ridge = Ridge(SCALES, rows, w if weighted else None, 30, np.random.default_rng(0))
+    ridge = Ridge(SCALES, rows, w, 30, np.random.default_rng(0))
     base, residual = ridge.fit(Y)
     kernel = FAMILIES["matern-3/2"]
     B = kernel(rows, base.landmarks, 1 / SCALES)
@@ -356,7 +352,9 @@ def test_base_is_the_ridge_on_landmarks(weighted):
 def test_base_leaves_blocks_out_by_refits():
     rows, Y = some_rows(300)
     labels = np.arange(300) // 50 - 1
-    ridge = Ridge(SCALES, rows, None, 30, np.random.default_rng(0), labels)
+    ridge = Ridge(
+        SCALES, rows, np.ones(len(rows)), 30, np.random.default_rng(0), labels
+    )
     base, residual = ridge.fit(Y)
     assert np.isnan(residual[labels < 0]).all()
     out = labels == 2
@@ -377,7 +375,7 @@ def test_preprocessing_and_limits_are_those_of_weighted_rows(rng):
     weights = np.r_[np.full(59, 60 / 59), 1e-12]
     rows[59] = Y[59] = 50.0
     weights /= weights.mean()
-    machine, _ = fit_machine(Training(rows, Y, weights), rng)
+    machine, _ = fit_machine(training(rows, Y, weights), rng)
     center = np.average(rows, axis=0, weights=weights)
     assert_allclose(machine.scaler.center[:3], center)
     low, high = Y[:59].min(axis=0), Y[:59].max(axis=0)
@@ -447,7 +445,7 @@ def test_noise_follows_the_local_scale(rng):
     rows = rng.uniform(-1, 1, size=(2000, 1))
     sigma = np.exp(rows)
     residual = sigma * rng.normal(size=(2000, 1))
-    noise = fit_noise(np.ones(1), rows, residual, None, rng)
+    noise = fit_noise(np.ones(1), rows, residual, np.ones(len(rows)), rng)
     ratio = noise.sigma(np.array([[0.8], [-0.8]]))[:, 0]
     assert_allclose(ratio[0] / ratio[1], np.exp(1.6), rtol=0.15)
     low, high = noise.limits(0.8)
@@ -461,7 +459,7 @@ def test_noise_follows_the_local_scale(rng):
 def test_local_scales_are_within_the_sizes_that_were_seen(rng):
     """Among outlying rows a regression of logarithms may be off by any factor."""
     rows, residual = rng.normal(size=(300, 1)), rng.normal(size=(300, 1))
-    noise = fit_noise(np.ones(1), rows, residual, None, rng)
+    noise = fit_noise(np.ones(1), rows, residual, np.ones(len(rows)), rng)
     for step, expected in ((100.0, np.abs(residual).max()), (-100.0, 0.05)):
         size = replace(noise.size, intercept=noise.size.intercept + step)
         sigma = replace(noise, size=size).sigma(rows)
@@ -479,7 +477,7 @@ def test_limits_cover_new_rows_in_the_mean_over_draws(law):
         heavy = rng.standard_t(3, size=(600, 1))
         z = heavy if law == "heavy" else rng.normal(size=(600, 1))
         residual = z * np.exp(2 * rows[:, :1]) if law == "local" else z
-        noise = fit_noise(np.ones(2), rows[:100], residual[:100], None, rng)
+        noise = fit_noise(np.ones(2), rows[:100], residual[:100], np.ones(100), rng)
         low, high = noise.limits(0.8)
         scores = residual[100:] / noise.sigma(rows[100:])
         shares.append(np.mean((low <= scores) & (scores <= high)))
@@ -498,7 +496,7 @@ def test_scores_of_errors_have_the_weights_of_their_rows(rng):
 
 def test_few_scores_give_infinite_limits(rng):
     rows, residual = rng.normal(size=(30, 1)), rng.normal(size=(30, 1))
-    noise = fit_noise(np.ones(1), rows, residual, None, rng)
+    noise = fit_noise(np.ones(1), rows, residual, np.ones(len(rows)), rng)
     assert_array_equal(noise.limits(0.99), [[-np.inf], [np.inf]])
     assert np.isfinite(noise.limits(0.8)).all()
 
@@ -506,7 +504,7 @@ def test_few_scores_give_infinite_limits(rng):
 def test_limits_are_order_statistics(rng):
     """One of m + 1 exchangeable scores is outside with the nominal probability."""
     rows, residual = rng.normal(size=(99, 1)), rng.normal(size=(99, 1))
-    noise = fit_noise(np.ones(1), rows, residual, None, rng)
+    noise = fit_noise(np.ones(1), rows, residual, np.ones(len(rows)), rng)
     low, high = noise.limits(0.9)
     assert_allclose(low, noise.scores[4])
     assert_allclose(high, noise.scores[94])
@@ -515,7 +513,9 @@ def test_limits_are_order_statistics(rng):
 
 
 def test_levels_are_the_shares_of_scores_up_to_a_value(rng):
-    noise = fit_noise(np.ones(1), rng.normal(size=(30, 1)), np.ones((30, 1)), None, rng)
+    noise = fit_noise(
+        np.ones(1), rng.normal(size=(30, 1)), np.ones((30, 1)), np.ones(30), rng
+    )
     scores = np.array([[-1.0], [0.0], [2.0], [2.0]])
     noise = replace(noise, scores=scores, shares=np.full((4, 1), 1.0))
     at = np.array([-2.0, -1.0, -0.5, 0.0, 1.0, 2.0, 3.0])

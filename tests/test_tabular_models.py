@@ -213,9 +213,7 @@ def test_groups_are_left_out_together(leaf_rows):
 @pytest.mark.parametrize("model", [TabularKernelRegressor, TabularKernelClassifier])
 def test_effort_says_what_takes_its_place(model):
     for effort in ("fast", "high"):
-        with pytest.raises(TypeError, match=f"`effort` .*'{effort}': .* partners="):
-            model(effort)
-        with pytest.raises(TypeError, match=f"`effort` .*'{effort}': .* partners="):
+        with pytest.raises(TypeError, match=r"no parameter 'effort': .* partners="):
             model(effort=effort, random_state=0)
     assert "effort" not in model().get_params()
     assert clone(model(partners=None, max_seconds=3)).max_seconds == 3

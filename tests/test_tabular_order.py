@@ -4,7 +4,7 @@ from unittest import mock
 
 import numpy as np
 import pytest
-from tables import small_leaves
+from tables import small_leaves, training
 
 from nbsketch import (
     DependentRowsWarning,
@@ -13,7 +13,6 @@ from nbsketch import (
 )
 from nbsketch.tabular import fit
 from nbsketch.tabular.ridge import table_order
-from nbsketch.tuning.rows import Training
 
 
 def series(n, seed=0):
@@ -27,7 +26,7 @@ def series(n, seed=0):
 
 def order_of(X, y):
     scales = np.full(X.shape[1], 0.5)
-    return table_order(scales, Training(X, (y - y.mean())[:, None] / y.std()))
+    return table_order(scales, training(X, (y - y.mean())[:, None] / y.std()))
 
 
 @pytest.mark.thin(every=2)
@@ -90,12 +89,12 @@ def test_long_series_contradict_by_two_thousand_rows(seed):
     other = np.where(outside[:, None], 5.0, X)
     scales = np.full(5, 0.5)
     Y = (y - y.mean())[:, None] / y.std()
-    assert table_order(scales, Training(other, Y)) == found
+    assert table_order(scales, training(other, Y)) == found
 
 
 def test_weights_are_relative():
     X, y = series(300)
     scales, Y = np.full(5, 0.5), y[:, None]
-    plain = table_order(scales, Training(X, Y))
-    weighted = table_order(scales, Training(X, Y, np.full(300, 3.0)))
+    plain = table_order(scales, training(X, Y))
+    weighted = table_order(scales, training(X, Y, np.full(300, 3.0)))
     np.testing.assert_allclose(weighted, plain, rtol=1e-6)

@@ -12,6 +12,7 @@ from sklearn.dummy import DummyClassifier, DummyRegressor
 from sklearn.linear_model import LinearRegression, LogisticRegression, Ridge
 from sklearn.model_selection import KFold
 from sklearn.neighbors import KNeighborsClassifier, KNeighborsRegressor
+from tables import training
 from threadpoolctl import threadpool_info, threadpool_limits
 
 import nbsketch
@@ -21,7 +22,6 @@ from nbsketch.tabular import boosting as boosted_trees
 from nbsketch.tabular import partners
 from nbsketch.tabular.boosting import BoostedTrees, affordable_folds, boosting
 from nbsketch.tabular.partners import fit_partner, folds_of, pool_weights, pooled
-from nbsketch.tuning.rows import Training
 
 
 def linear_table(n=150, seed=0):
@@ -37,7 +37,7 @@ def test_left_out_predictions_are_those_of_refits():
     assert_array_equal(np.sort(np.concatenate(folds)), np.arange(150))
     w = np.random.default_rng(1).uniform(0.5, 2, 150)
     Y = np.column_stack([y, -y])
-    partner, left_out = fit_partner(Ridge(3.0), Training(X, Y, w), folds, 0)
+    partner, left_out = fit_partner(Ridge(3.0), training(X, Y, w), folds, 0)
     total = np.zeros((150, 2))
     for fold in folds:
         kept = np.setdiff1d(np.arange(150), fold)
@@ -61,7 +61,7 @@ def test_threads_of_partners_are_those_of_nbsketch(monkeypatch):
     classes = np.arange(20)[:, None] % 2
     folds = [np.arange(10)]
     with threadpool_limits(3, user_api="openmp"):
-        fit_partner(Watched(), Training(rows, classes), folds, 2)
+        fit_partner(Watched(), training(rows, classes), folds, 2)
     assert set(seen) == {1}
 
 
@@ -117,14 +117,14 @@ def test_the_pool_has_the_least_log_loss(rng):
         loss = -np.mean(80 / 81 * own + 1 / 81 * prior)
         return loss + 1e-4 * np.square(t).sum()
 
-    t = pool_weights(logs, classes)
+    t = pool_weights(logs, classes, np.ones(len(classes)))
     tried = scipy.optimize.minimize(
         loss, [0.5, 0.5], bounds=[(0, None)] * 2, method="Nelder-Mead"
     )
     assert loss(t) <= tried.fun + 1e-6
     assert_allclose(pooled(t, logs).sum(axis=1), 1)
     logs[0, :5] = np.nan
-    assert np.isfinite(pool_weights(logs, classes)).all()
+    assert np.isfinite(pool_weights(logs, classes, np.ones(len(classes)))).all()
 
 
 def test_few_sure_rows_make_no_surer_pool(rng):
@@ -132,7 +132,7 @@ def test_few_sure_rows_make_no_surer_pool(rng):
     classes = np.arange(60) % 3
     logs = np.log(np.full((2, 60, 3), 0.02))
     logs[:, np.arange(60), classes] = np.log(0.96)
-    t = pool_weights(logs, classes)
+    t = pool_weights(logs, classes, np.ones(len(classes)))
     assert 0.8 < t.sum() < 1.6
 
 
@@ -256,7 +256,7 @@ def test_trees_of_several_classes_are_tried_on_two_folds():
 
 
 def test_a_partner_that_is_not_worth_its_time_has_no_fits(rng):
-    data = Training(rng.normal(size=(30, 2)), rng.normal(size=(30, 1)))
+    data = training(rng.normal(size=(30, 2)), rng.normal(size=(30, 1)))
     folds = folds_of(30, None, None, rng)
     asked = []
 
@@ -293,7 +293,7 @@ def test_trees_of_large_tables_are_fitted_without_fewer_folds(
     """A single fold is what the machine leaves out, if these are few rows."""
     monkeypatch.setattr(boosted_trees, "_MOST_NUMBERS", 5000)
     folds = [np.arange(k, 100, 5) for k in range(5)]
-    data = Training(np.zeros((100, 1)), np.zeros((100, 1)))
+    data = training(np.zeros((100, 1)), np.zeros((100, 1)))
     data = data._replace(rows=np.zeros((numbers, 1)))
     known = np.arange(known)
     found = affordable_folds(folds, data, 1, known)
@@ -341,7 +341,7 @@ def test_trees_as_arrays_predict_as_their_estimators(classes, rng):
     model = boosting(2000, counts, 0)[0].set_params(max_iter=20, **leaves)
     folds = [np.arange(50), np.flatnonzero(y == y.max())]  # without a class
     folds = folds[: 1 if classes == 2 else 2]
-    partner, _ = fit_partner(model, Training(X, y[:, None]), folds, classes)
+    partner, _ = fit_partner(model, training(X, y[:, None]), folds, classes)
     trees = BoostedTrees.of(partner.fits, classes)
     is_leaf = trees.feature < 0
     assert classes or np.add.reduceat(is_leaf, trees.roots, dtype=int).max() == 64

@@ -1,12 +1,14 @@
 """The tuner against finite differences, refits, and designs whose answer is known."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 from unittest import mock
 
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from reference import gaussian, laplacian, loo_residuals, matern, ridge_on_landmarks
+from tables import prepare
 
 from nbsketch import SketchedKernelRegressor, TabularKernelRegressor
 from nbsketch._jit.tuning import FAMILIES
@@ -19,7 +21,6 @@ from nbsketch.tuning import search, tune
 from nbsketch.tuning.blocks import BlockCriterion
 from nbsketch.tuning.criterion import ExactCriterion, LeaveOneOut, Sample, _inverse_root
 from nbsketch.tuning.descent import Budget, Curvature, Descent, penalized
-from nbsketch.tuning.rows import prepare
 from nbsketch.tuning.screening import Selection
 from nbsketch.tuning.tuner import ScaleSearch
 
@@ -44,7 +45,7 @@ def some_sample(n_outputs=1, weighted=False, cut=np.inf, m=40, q=3, size=12):
     if weighted:
         weights = rng.uniform(size=m) * (np.arange(m) % 5 > 0)
         weights /= weights.mean()
-    return Sample(X, Y, weights, rng.choice(m, size, replace=False), cut)
+    return Sample(X, Y, weights, rng.choice(m, size, replace=False), 0, cut)
 
 
 def some_point(q=3):
@@ -77,7 +78,7 @@ def test_each_learnable_kernel_has_compiled_slopes():
 def test_residuals_are_those_of_refits(family, n_outputs, weighted):
     sample, point = some_sample(n_outputs, weighted), some_point()
     desired = loo_residuals(sample, KERNELS[family], point)
-    criterion = LeaveOneOut(sample, FAMILIES[family])
+    criterion = LeaveOneOut(sample._replace(family=FAMILIES[family]))
     actual = criterion.residuals(point)
     if weighted:
         assert_array_equal(actual[sample.weights == 0], 0)
@@ -90,11 +91,11 @@ def test_residuals_are_those_of_refits(family, n_outputs, weighted):
 def test_columns_far_from_zero_for_their_spread_keep_their_digits():
     sample, point = some_sample(), some_point()
     far = sample._replace(X=sample.X + np.array([0.0, 1e6, 5.0]))
-    near, moved = (LeaveOneOut(part, FAMILIES["gaussian"]) for part in (sample, far))
+    near, moved = (LeaveOneOut(part) for part in (sample, far))
     assert_allclose(moved.residuals(point), near.residuals(point), atol=1e-6)
     predict = [criterion.predictor(point) for criterion in (near, moved)]
     assert_allclose(predict[1](far.X), predict[0](sample.X), atol=1e-6)
-    exact = [ExactCriterion(part, FAMILIES["gaussian"]) for part in (sample, far)]
+    exact = [ExactCriterion(part) for part in (sample, far)]
     point[-1] = -5.0  # in double precision
     assert_allclose(exact[1](point)[1], exact[0](point)[1], atol=1e-6)
 
@@ -103,7 +104,7 @@ def test_columns_far_from_zero_for_their_spread_keep_their_digits():
 @weighted
 def test_path_and_predictions_agree_with_the_criterion(family, weighted):
     sample, point = some_sample(2, weighted, cut=0.7), some_point()
-    criterion = LeaveOneOut(sample, FAMILIES[family])
+    criterion = LeaveOneOut(sample._replace(family=FAMILIES[family]))
     errors = criterion.path(point[:-1], np.array([0.5, LOG_TAU]))
     desired = mean_log(sample, criterion.residuals(point))
     assert_allclose(errors[1], desired, rtol=0, atol=1e-8)
@@ -119,7 +120,7 @@ def test_path_and_predictions_agree_with_the_criterion(family, weighted):
 @pytest.mark.parametrize("family", ["laplacian", "matern-5/2"])
 def test_sensitivity_is_the_size_of_the_gradient(family, weighted):
     sample, point, step = some_sample(2, weighted), some_point(), 1e-5
-    criterion = LeaveOneOut(sample, FAMILIES[family])
+    criterion = LeaveOneOut(sample._replace(family=FAMILIES[family]))
     actual = criterion.sensitivity(point)
     predict = criterion.predictor(point)
     for k, move in enumerate(step * np.eye(3)):
@@ -403,11 +404,11 @@ def test_smooth_targets_have_a_penalty_that_solvers_can_use(
 @pytest.mark.parametrize("family", ["laplacian", "matern-3/2"])
 def test_a_column_that_begins_without_effect_is_found_again(family, short_searches):
     X, Y = smooth(300)
-    rows = prepare(X, Y, None, fit_scaler(X, "standard"), np.arange(300))
+    rows = prepare(X, Y, None, fit_scaler(X, "standard"), np.arange(300), family)
     start = np.full(11, -1.5)
     start[1] -= 4
     budget, rng = Budget(300, np.inf), np.random.default_rng(0)
-    found = search.Descents(rows, FAMILIES[family], rng, budget).learn(start)
+    found = search.Descents(rows, rng, budget).learn(start)
     assert found[:3].min() > found[3:10].max() + 1
 
 
@@ -478,8 +479,7 @@ def test_of_equal_errors_one_length_scale_for_all_columns_is_chosen():
     equal = Selection(rows.scaler, np.append(np.full(4, -1.0), -2.0))
     pool = {"isotropic": equal, "learned": equal}
     args = np.random.default_rng(0), Budget(1, np.inf)
-    code = FAMILIES["matern-3/2"]
-    errors, best = ScaleSearch(code, "standard", 100, *args).choose(rows, pool)
+    errors, best = ScaleSearch("standard", 100, *args).choose(rows, pool)
     assert errors["isotropic"] == errors["learned"]
     assert best is pool["isotropic"]
 
@@ -517,7 +517,7 @@ def test_noisy_targets_are_searched_on_blocks_if_there_are_rows_to_spare(
     Y = np.sin(6 * X[:, :1]) + noise * (Y - np.sin(6 * X[:, :1])) / 0.1
     rows = prepare(X, Y, None, fit_scaler(X, "standard"), np.arange(n))
     budget, rng = Budget(300, np.inf), np.random.default_rng(0)
-    descents = search.Descents(rows, FAMILIES["matern-3/2"], rng, budget)
+    descents = search.Descents(rows, rng, budget)
     found = descents.learn(np.array([0.0, 0.0, -3.0]))
     assert calls == expected
     assert found[0] > found[1] + 2
@@ -549,7 +549,7 @@ def test_a_search_no_better_than_its_start_begins_again(monkeypatch):
     monkeypatch.setattr(ExactCriterion, "left_out", lambda *args: 0.0)
     rng, start = np.random.default_rng(0), np.full(5, -1.0)
     budget = Budget(300, np.inf)
-    search.Descents(rows, FAMILIES["matern-3/2"], rng, budget).learn(start)
+    search.Descents(rows, rng, budget).learn(start)
     assert_array_equal(starts[0], start)
     assert (starts[1][:-1] > start[:-1]).all()
     # it is given up early unless it is already better
@@ -578,9 +578,11 @@ def test_searches_of_robust_losses_continue(preprocessing, monkeypatch):
 
 @pytest.mark.parametrize("family", ["gaussian", "laplacian"])
 def test_columns_of_a_feature_share_its_length_scale(family):
-    code, features = FAMILIES[family], np.array([0, 1, 2, 1])
+    features = np.array([0, 1, 2, 1])
+    scaler = SimpleNamespace(features=features)
+    rows = SimpleNamespace(scaler=scaler, family=FAMILIES[family])
     point = some_point()
-    shared = search.shared_start(point, features, code)
+    shared = search.shared_start(rows, point)
     X = np.random.default_rng(0).normal(size=(5, 3))
     kernels = [
         replace(LEARNABLE[family], bandwidth=np.exp(-p[:-1])) for p in (shared, point)
@@ -603,7 +605,7 @@ def test_searches_are_checked_on_other_rows_if_they_suffice(
 
     monkeypatch.setattr(search.Descents, "_exact", record)
     monkeypatch.setattr(search, "_EVIDENCE", search.Stage(first, 1))
-    args = FAMILIES["matern-3/2"], np.random.default_rng(0), Budget(1, np.inf)
+    args = np.random.default_rng(0), Budget(1, np.inf)
     search.Descents(rows, *args).by_evidence(np.full(5, -1.0))
     assert len(drawn[0]) == checked and len(drawn[1]) == first
     assert len(np.intersect1d(drawn[0], drawn[1])) == (checked == first) * first
@@ -611,10 +613,10 @@ def test_searches_are_checked_on_other_rows_if_they_suffice(
 
 def test_a_start_of_many_columns_keeps_the_mean_of_squared_scales():
     X, Y = wiggle(300)
-    rows = prepare(X, Y, None, fit_scaler(X, "standard"), np.arange(300))
+    scaler = fit_scaler(X, "standard")
+    rows = prepare(X, Y, None, scaler, np.arange(300), "gaussian")
     start = np.append(np.full(4, -0.7), -2.0)
-    args = FAMILIES["gaussian"], start, np.random.default_rng(0)
-    found = search.outer_product_start(rows, *args)
+    found = search.outer_product_start(rows, start, np.random.default_rng(0))
     assert_allclose(np.exp(2 * found[:-1]).sum(), 4 * np.exp(2 * -0.7))
     assert found[-1] == start[-1] and np.ptp(found[:-1]) > 0.5
 

@@ -4,12 +4,13 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 from reference import gaussian, laplacian, matern
+from tables import prepare, training
 
 from nbsketch._jit.tuning import FAMILIES
 from nbsketch.rows.transform import fit_scaler
 from nbsketch.tuning.blocks import BlockCriterion, learn, left_out_error, neighbors
 from nbsketch.tuning.descent import Budget
-from nbsketch.tuning.rows import Training, prepare
+from nbsketch.tuning.rows import Training
 from nbsketch.tuning.trees import grow
 
 KERNELS = {
@@ -26,7 +27,7 @@ BLOCKS = np.arange(50).reshape(2, 25)
 
 def some_data(weighted=False, labelled=False, n=50):
     rng = np.random.default_rng(0)
-    weights = rng.uniform(0.5, 2, n) if weighted else None
+    weights = rng.uniform(0.5, 2, n) if weighted else np.ones(n)
     labels = rng.integers(-1, 5, n) if labelled else None
     return Training(rng.normal(size=(n, 3)), rng.normal(size=(n, 2)), weights, labels)
 
@@ -34,7 +35,7 @@ def some_data(weighted=False, labelled=False, n=50):
 def covariance(data, family, index):
     """Return kernel and constant, and the noise, of some rows at POINT."""
     rows = data.rows[index]
-    weights = np.ones(50) if data.weights is None else data.weights
+    weights = data.weights
     noise = np.exp(POINT[-1]) / (weights / weights.mean())[index]
     return KERNELS[family](rows, rows, np.exp(-POINT[:-1])) + 1, noise
 
@@ -46,7 +47,7 @@ def test_left_out_errors_are_those_of_refits(family, weighted, labelled):
     data = some_data(weighted, labelled)
     criterion = BlockCriterion(data, BLOCKS, FAMILIES[family], share=1.0)
     criterion(POINT)
-    weights = np.ones(50) if data.weights is None else data.weights
+    weights = data.weights
     labels = np.arange(50) if data.labels is None else data.labels
     total = count = 0.0
     for block in BLOCKS:
@@ -90,7 +91,7 @@ def test_rows_of_hardly_any_weight_do_not_count():
     data = some_data()
     weights = np.repeat([1.0, 1e-12], [40, 10])
     beside = data._replace(weights=weights / weights.mean())
-    alone = data.take(np.arange(40))._replace(weights=None)
+    alone = data.take(np.arange(40))
     found = BlockCriterion(beside, np.arange(50)[None], FAMILIES["matern-3/2"])(POINT)
     # Without the others, the mean weight is smaller, and the noise is
     shift = np.append(np.zeros(3), np.log(weights.mean()))
@@ -101,17 +102,17 @@ def test_rows_of_hardly_any_weight_do_not_count():
 
 def test_blocks_are_neighbors():
     rng = np.random.default_rng(0)
-    data = Training(rng.uniform(size=(6000, 2)), np.zeros((6000, 1)))
+    data = training(rng.uniform(size=(6000, 2)), np.zeros((6000, 1)))
     blocks = neighbors(data, np.array([100.0, 0.01]), 64, rng)
     assert blocks.shape == (64, 64) and len(np.unique(blocks)) == 4096
     assert np.median(np.ptp(data.rows[blocks][:, :, 0], axis=1)) < 0.05
-    few = Training(data.rows[:20], data.Y[:20])
+    few = training(data.rows[:20], data.Y[:20])
     assert neighbors(few, np.ones(2), 64, rng).shape == (1, 20)
 
 
 def test_many_rows_are_drawn_from_all_regions():
     rng = np.random.default_rng(0)
-    data = Training(rng.uniform(size=(40_000, 1)), np.zeros((40_000, 1)))
+    data = training(rng.uniform(size=(40_000, 1)), np.zeros((40_000, 1)))
     blocks = neighbors(data, np.ones(1), 64, rng)
     assert blocks.shape == (64, 64) and len(np.unique(blocks)) == 4096
     centers = data.rows[blocks][:, :, 0].mean(axis=1)
@@ -138,7 +139,7 @@ def test_blocks_of_many_columns_have_fewer_rows(monkeypatch):
     rng = np.random.default_rng(0)
     X = rng.normal(size=(4000, 2))
     rows = prepare(X, X, None, fit_scaler(X, "standard"), np.arange(4000))
-    data = rows.training(rng)
+    data = Training.of(rows, rows.drawn(rng))
     assert len(data.Y) == 3500
     assert neighbors(data, np.ones(2), 64, rng).shape == (5, 64)
 
@@ -148,10 +149,10 @@ def test_blocks_hold_rows_of_several_labels():
     rng = np.random.default_rng(0)
     labels = np.repeat(np.arange(5), 400)
     rows = labels[:, None] + 0.7 * rng.normal(size=(2000, 1))
-    blocks = neighbors(Training(rows, rows, None, labels), np.ones(1), 64, rng)
+    blocks = neighbors(training(rows, rows, None, labels), np.ones(1), 64, rng)
     assert all(len(np.unique(labels[block])) > 1 for block in blocks)
     few = np.repeat(np.arange(5), 60)  # five times 64 neighbors are all rows
-    data = Training(few[:, None].astype(float), few[:, None], None, few)
+    data = training(few[:, None].astype(float), few[:, None], None, few)
     blocks = neighbors(data, np.ones(1), 64, rng)
     assert all(len(np.unique(few[block])) == 5 for block in blocks)
 
@@ -162,7 +163,7 @@ def test_relevant_columns_are_learned(family):
     rows = rng.uniform(-1.7, 1.7, size=(600, 4))
     y = np.sin(3 * rows[:, :1]) + 0.1 * rng.normal(size=(600, 1))
     start = np.append(np.zeros(4), np.log(0.1))
-    data = Training(rows, (y - y.mean()) / y.std())
+    data = training(rows, (y - y.mean()) / y.std())
     point = learn(data, FAMILIES[family], start, rng, Budget(1000, np.inf))
     assert point[0] > point[1:4].max() + 2
 
@@ -173,7 +174,7 @@ def steps(seed, n):
     X = rng.uniform(-1, 1, size=(n, 5))
     f = (X[:, 0] > 0) + 2.0 * (X[:, 1] > 0.3) * (X[:, 2] < 0) + X[:, 3]
     y = f + 0.1 * rng.normal(size=n)
-    return Training(X, ((y - y.mean()) / y.std())[:, None])
+    return training(X, ((y - y.mean()) / y.std())[:, None])
 
 
 @pytest.mark.parametrize("seed", [4, 5, 7])

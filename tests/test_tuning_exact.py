@@ -1,18 +1,21 @@
 """The evidence of few rows: refits, the Gaussian density, the gradient, searches."""
 
+from dataclasses import replace
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from reference import laplacian, matern
 from scipy.optimize import minimize_scalar
 from scipy.stats import multivariate_normal
+from tables import prepare
 
 from nbsketch._jit.tuning import FAMILIES
 from nbsketch.rows.transform import fit_scaler
 from nbsketch.tuning import criterion as criteria
 from nbsketch.tuning.criterion import ExactCriterion, Sample
 from nbsketch.tuning.descent import Budget
-from nbsketch.tuning.rows import prepare
 from nbsketch.tuning.search import Descents, spread_start
 
 KERNELS = {
@@ -26,14 +29,14 @@ weighted = pytest.mark.parametrize("weighted", [False, True])
 POINT = np.array([-0.8, -0.3, 0.1, -1.3])
 
 
-def some_sample(n_outputs, weighted, m=25):
+def some_sample(n_outputs, weighted, family="gaussian", m=25):
     rng = np.random.default_rng(0)
     X = rng.normal(size=(m, 3))
     Y = np.sin(2 * X[:, :1]) + 0.5 * rng.normal(size=(m, n_outputs))
     weights = rng.uniform(0.2, 1.8, size=m) if weighted else np.ones(m)
     if weighted:
         weights /= weights.mean()
-    return Sample(X, Y, weights, np.arange(m))
+    return Sample(X, Y, weights, np.arange(m), FAMILIES[family])
 
 
 def covariance(sample, family):
@@ -81,8 +84,8 @@ def test_value_is_the_density_and_the_error_that_of_refits(
     family, n_outputs, weighted, monkeypatch
 ):
     monkeypatch.setattr(criteria, "_LEAST_EXACT_TAU", np.inf)
-    sample = some_sample(n_outputs, weighted)
-    criterion = ExactCriterion(sample, FAMILIES[family])
+    sample = some_sample(n_outputs, weighted, family)
+    criterion = ExactCriterion(sample)
     assert_allclose(criterion(POINT)[0], evidence(sample, family), rtol=0, atol=1e-6)
     desired = left_out(sample, family)
     assert_allclose(criterion.error, desired, rtol=0, atol=1e-6)
@@ -96,7 +99,7 @@ def test_gradient_is_that_of_finite_differences(
     family, n_outputs, weighted, monkeypatch
 ):
     monkeypatch.setattr(criteria, "_LEAST_EXACT_TAU", np.inf)
-    criterion = ExactCriterion(some_sample(n_outputs, weighted), FAMILIES[family])
+    criterion = ExactCriterion(some_sample(n_outputs, weighted, family))
     actual = criterion(POINT)[1]
     step = 1e-5
     desired = [
@@ -108,14 +111,14 @@ def test_gradient_is_that_of_finite_differences(
 
 @families
 def test_single_precision_only_where_double_agrees(family, monkeypatch):
-    sample, single = some_sample(2, True, m=300), {}
+    sample, single = some_sample(2, True, family, m=300), {}
     for log_tau in (-1.0, -3.5, -6.0):
         point = np.append(POINT[:-1] - 1, log_tau)
-        single[log_tau] = ExactCriterion(sample, FAMILIES[family])(point)
+        single[log_tau] = ExactCriterion(sample)(point)
     monkeypatch.setattr(criteria, "_LEAST_EXACT_TAU", np.inf)
     for log_tau, (value, gradient) in single.items():
         point = np.append(POINT[:-1] - 1, log_tau)
-        desired, by_point = ExactCriterion(sample, FAMILIES[family])(point)
+        desired, by_point = ExactCriterion(sample)(point)
         assert_allclose(value, desired, rtol=0, atol=5e-5)
         assert_allclose(gradient, by_point, rtol=0, atol=1e-3)
         assert (value == desired) == (log_tau < -4)
@@ -137,7 +140,8 @@ def searched(rows, family, seed=0, **options):
     budget = Budget(**{"iterations": 100, "seconds": np.inf, **options})
     start = np.append(np.full(4, -1.0), -2.0)
     rng = np.random.default_rng(seed)
-    return Descents(rows, FAMILIES[family], rng, budget).learn(start)
+    rows = replace(rows, family=FAMILIES[family])
+    return Descents(rows, rng, budget).learn(start)
 
 
 @families
@@ -175,6 +179,8 @@ def test_a_given_penalty_is_kept():
 def test_a_start_in_more_columns_has_the_mean_distances_of_one_in_few(family, power):
     """In the sum over columns of differences to a power, times those of the scales."""
     point = np.array([0.3, 0.3, 0.3, -2.0])
-    wide = spread_start(point, 12, FAMILIES[family])
+    scaler = SimpleNamespace(center=np.zeros(12))
+    rows = SimpleNamespace(scaler=scaler, family=FAMILIES[family])
+    wide = spread_start(rows, point)
     assert_allclose(12 * np.exp(power * wide[:-1]), 3 * np.exp(power * 0.3))
     assert wide[-1] == -2.0

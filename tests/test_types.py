@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 
 import nbsketch
+from nbsketch._report.validation import declares_parameters
 from nbsketch.conformal import ConformalClassifier, ConformalRegressor
-from nbsketch.tabular._model import without_effort
 
 PUBLIC = [getattr(nbsketch, name) for name in nbsketch.__all__]
 ESTIMATORS = [c for c in PUBLIC if inspect.isclass(c) and issubclass(c, BaseEstimator)]
@@ -51,7 +51,7 @@ def test_methods_say_that_they_return_arrays(estimator):
 
 
 def test_decorators_of_classes_keep_the_type():
-    hints = typing.get_type_hints(without_effort)
+    hints = typing.get_type_hints(declares_parameters)
     assert hints["return"] == hints["estimator"]
     assert isinstance(typing.get_args(hints["return"])[0], typing.TypeVar)
 

@@ -247,20 +247,20 @@ def test_rows_of_hardly_any_weight_do_not_change_the_criteria(weight):
     rng = np.random.default_rng(0)
     rows, y = rng.normal(size=(80, 2)), rng.normal(size=(80, 1))
     weights = np.where(np.arange(80) < 40, 1.0, weight)
-    every = Sample(rows, y, weights / weights.mean(), np.arange(20))
-    some = Sample(rows[:40], y[:40], np.ones(40), np.arange(20))
     code, point = FAMILIES["matern-3/2"], np.array([0.3, -0.2, 0.5])
+    every = Sample(rows, y, weights / weights.mean(), np.arange(20), code)
+    some = Sample(rows[:40], y[:40], np.ones(40), np.arange(20), code)
     # a mean weight of 1: tau is twice as large in the mean over all rows
     doubled = point + np.log([1, 1, 2])
-    value, slopes = ExactCriterion(every, code)(doubled)
-    desired, desired_slopes = ExactCriterion(some, code)(point)
+    value, slopes = ExactCriterion(every)(doubled)
+    desired, desired_slopes = ExactCriterion(some)(point)
     np.testing.assert_allclose(slopes, desired_slopes, atol=1e-4)
     # constants of the weights
-    other = ExactCriterion(every, code)(doubled + 0.1)[0]
-    change = ExactCriterion(some, code)(point + 0.1)[0] - desired
+    other = ExactCriterion(every)(doubled + 0.1)[0]
+    change = ExactCriterion(some)(point + 0.1)[0] - desired
     np.testing.assert_allclose(other - value, change, atol=1e-4)
-    error = LeaveOneOut(every, code).path(doubled[:-1], doubled[-1:])
-    desired = LeaveOneOut(some, code).path(point[:-1], point[-1:])
+    error = LeaveOneOut(every).path(doubled[:-1], doubled[-1:])
+    desired = LeaveOneOut(some).path(point[:-1], point[-1:])
     np.testing.assert_allclose(error, desired, atol=1e-4)
 
 

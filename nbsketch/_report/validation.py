@@ -48,6 +48,11 @@ _INSTEAD = {
     "kappa": ("loss", "pass loss=HuberLoss(kappa)"),
     "quantile": ("loss", "pass loss=PinballLoss(quantile)"),
     "penalty": ("alpha", "pass alpha, the factor of the squared norm"),
+    "effort": (
+        "partners",
+        'the default replaces "fast", with boosted trees for classes (partners=None: '
+        'without), and partners="auto" for regression replaces "high"',
+    ),
 }
 # Parameters of kernels that tabular models choose.
 _CHOSEN = "alpha", "bandwidth", "kernel", "size", "sketch"

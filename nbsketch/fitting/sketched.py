@@ -11,7 +11,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from nbsketch._report.progress import is_watched, report, seconds_left
+from nbsketch._report.progress import report, seconds_left
 from nbsketch._sketch_map import (
     SketchMap,
     draw,
@@ -165,13 +165,14 @@ def learn_inputs(
         cv=target.folds,
         rng=rng,
         max_seconds=_LEARNING * seconds_left(),
-        callback=_report if is_watched() else None,
+        callback=report_search,
     )
     scales = tuned.length_scales
     return Inputs.of(X, tuned.kernel, tuned.scaler, scales, tuned.alpha)
 
 
-def _report(iteration: int, error: float) -> bool:
+def report_search(iteration: int, error: float) -> bool:
+    """Report an iteration of a search for length scales; return whether to stop."""
     return report("length-scales", iteration=iteration, objective=error)
 
 

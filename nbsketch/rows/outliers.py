@@ -115,8 +115,9 @@ def inliers(
     """
     sizes = deviations(residuals, targets, counted, weights)
     near = within_gap(sizes)
-    method: Any = "linear" if weights is None else "inverted_cdf"
-    w = None if weights is None else weights[near]
+    is_equal = weights is None or np.ptp(weights) == 0
+    method: Any = "linear" if is_equal else "inverted_cdf"
+    w = None if weights is None or is_equal else weights[near]
     most = np.quantile(sizes[near], 1 - MOST, weights=w, method=method)
     return near & (sizes <= max(limit, float(most)))
 
@@ -191,7 +192,7 @@ def robust_scales(
 
 def medians(values: NDArray, weights: NDArray | None = None) -> NDArray:
     """Return the medians of columns whose rows are repeated by their weights."""
-    if weights is None:
+    if weights is None or np.ptp(weights) == 0:
         return np.median(values, axis=0)
     return np.array([weighted_median(column, weights) for column in values.T])
 

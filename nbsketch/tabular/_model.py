@@ -1,11 +1,9 @@
 """Shared base of the tabular estimators: checks, fit, summary and saving."""
 
 from collections.abc import Iterator
-from functools import wraps
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
 import numpy as np
-import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, is_classifier
 from sklearn.exceptions import ConvergenceWarning
@@ -18,7 +16,6 @@ from nbsketch._report.validation import (
     check_magnitude,
     check_spread,
     declares_parameters,
-    not_a_table,
     random_generator,
 )
 from nbsketch._report.warning import warn
@@ -48,35 +45,15 @@ from nbsketch.tabular.partners import (
     lowers_log_loss,
 )
 from nbsketch.tabular.problem import Points
-from nbsketch.tabular.reading import as_frame
+from nbsketch.tabular.reading import as_frame, check_table
 from nbsketch.tabular.scales import LARGE
 from nbsketch.tabular.suspects import Suspects
 from nbsketch.tuning.rows import Training
 
-T = TypeVar("T")
 # Number of features listed in the summary.
 _LISTED = 5
 # Smaller weights, relative to the mean, do not count, and their inverses may overflow.
 _LEAST_WEIGHT = 1e-30
-
-
-def without_effort(estimator: type[T]) -> type[T]:
-    """Make the constructor explain the replacement of the former `effort`."""
-    construct: Any = estimator.__init__
-
-    @wraps(construct)
-    def __init__(self: Any, *args: Any, **parameters: Any) -> None:
-        if args or "effort" in parameters:
-            got = repr(args[0] if args else parameters["effort"])
-            raise TypeError(
-                f"`effort` is no longer a parameter, got {got}: the default replaces "
-                '"fast", with boosted trees for classes (partners=None: without), and '
-                'partners="auto" for regression replaces "high"'
-            )
-        construct(self, **parameters)
-
-    estimator.__init__ = __init__  # type: ignore[method-assign]
-    return estimator
 
 
 @declares_parameters
@@ -161,9 +138,8 @@ class TabularModel(SaveMixin, CallbackSupportMixin, BaseEstimator):
         Their labels are the blocks that `cv` leaves out together. The second array has
         the position among them of each sample passed; -1: none.
         """
-        check_table(X)
-        validate_data(self, X, skip_check_array=True)
         table = Table.of(X)
+        validate_data(self, X, skip_check_array=True)
         table.warn_of_equal_integers(X)
         place = table.representatives(y, weights)
         stand_ins = place if merges_copies(self.cv) else None
@@ -185,8 +161,8 @@ class TabularModel(SaveMixin, CallbackSupportMixin, BaseEstimator):
         warn_of_constants("X", rows, names)
         kept = TrainingRows.of(rows, y, weights)
         relative = kept.relative_weights
-        if relative is not None:
-            relative = np.maximum(relative, _LEAST_WEIGHT)
+        relative = np.ones(len(rows)) if relative is None else relative
+        relative = np.maximum(relative, _LEAST_WEIGHT)
         data = Training(kept.X, kept.y, relative, blocks)
         return data, _places(len(y), kept.kept, stand_ins)
 
@@ -373,22 +349,3 @@ def _places(n: int, kept: NDArray | None, place: NDArray | None) -> NDArray:
     out = np.full(n, -1)
     out[kept] = np.arange(len(kept))
     return out if place is None else out[place]
-
-
-def check_table(X: Any) -> None:
-    """Raise an error unless X is in memory, dense and 2-dimensional."""
-    check_collected("X", X)
-    if sp.issparse(X):
-        raise TypeError(
-            "Sparse data was passed for `X`, but dense data is required: use "
-            "SketchedKernelRegressor or SketchedKernelClassifier for sparse X, or "
-            "X.toarray()"
-        )
-    shape = X.shape if hasattr(X, "shape") else np.asarray(X).shape
-    if len(shape) != 2:
-        raise ValueError(not_a_table("X", shape))
-    if 0 in shape:
-        raise ValueError(
-            f"`X` must have a row and a column, got {shape[0]} sample(s) or {shape[1]} "
-            f"feature(s) (shape={shape}) while a minimum of 1 is required."
-        )

@@ -64,9 +64,7 @@ def two_columns(scores: NDArray) -> NDArray:
     return np.hstack([1 - scores, scores]) if scores.shape[1] == 1 else scores
 
 
-def calibrate(
-    scores: NDArray, classes: NDArray, weights: NDArray | None = None
-) -> Calibration:
+def calibrate(scores: NDArray, classes: NDArray, weights: NDArray) -> Calibration:
     """Return the calibration with minimal log loss.
 
     Parameters
@@ -75,15 +73,15 @@ def calibrate(
         Leave-one-out scores; rows with NaN are ignored.
     classes : ndarray of int of shape (n,)
         Class of each row.
-    weights : ndarray of shape (n,), default=None
-        Sample weights. None: ones.
+    weights : ndarray of shape (n,)
+        Sample weights.
     """
     fits = [_fit(scores, classes, weights, least) for least in _LEAST_SCORES]
     return min(fits, key=lambda pair: pair[0])[1]
 
 
 def _fit(
-    scores: NDArray, classes: NDArray, weights: NDArray | None, least: float
+    scores: NDArray, classes: NDArray, weights: NDArray, least: float
 ) -> tuple[float, Calibration]:
     maps = np.stack([np.log(np.maximum(scores, least)), scores])
     start = np.append([1.0, 0.0], np.zeros(scores.shape[1]))
@@ -94,7 +92,7 @@ def _fit(
 def least_log_loss(
     maps: NDArray,
     classes: NDArray,
-    weights: NDArray | None,
+    weights: NDArray,
     start: NDArray,
     *,
     most: float | None = None,
@@ -110,8 +108,8 @@ def least_log_loss(
         Held-out values m of the classes; rows with NaN are ignored.
     classes : ndarray of int of shape (n,)
         Class of each row.
-    weights : ndarray of shape (n,) or None
-        Sample weights. None: ones.
+    weights : ndarray of shape (n,)
+        Sample weights.
     start : ndarray of shape (k,) or (k + c,)
         Start of t and of the constants c, which start at zero if missing.
     most : float or None, default=None
@@ -123,8 +121,7 @@ def least_log_loss(
     maps = maps[:, left_out]
     classes = classes[left_out]
     (k, n, c), free = maps.shape, len(start) > len(maps)
-    w = np.ones(n) if weights is None else weights[left_out]
-    w = w / w.sum()
+    w = weights[left_out] / weights[left_out].sum()
     smoothing = _PRIOR_ROWS / (n + _PRIOR_ROWS)
     target = (1 - smoothing) * np.eye(c)[classes] + smoothing / c
 

@@ -14,19 +14,18 @@ from nbsketch.estimators._base import ClassifierScore, LogProbabilities
 from nbsketch.rows.class_weights import weights_of_classes
 from nbsketch.rows.inputs import check_weights, rowwise, table_by_row
 from nbsketch.solvers.left_out import effective_number
-from nbsketch.tabular._model import TabularModel, without_effort
+from nbsketch.tabular._model import TabularModel
 from nbsketch.tabular.calibration import N_SLOPES, calibrate, two_columns
 from nbsketch.tabular.partners import logarithms, pool_weights, pooled
 from nbsketch.tabular.problem import Points
 from nbsketch.tabular.suspects import Suspects
-from nbsketch.tuning.rows import Training, at_rows
+from nbsketch.tuning.rows import Training
 
 # Warn of classes with fewer samples; number of them that the warning names.
 _FEW_ROWS = 5
 _SHOWN = 5
 
 
-@without_effort
 @declares_parameters
 class TabularKernelClassifier(ClassifierScore, LogProbabilities, TabularModel):
     r"""Kernel classification for tables with mixed columns, without tuning.
@@ -133,18 +132,14 @@ class TabularKernelClassifier(ClassifierScore, LogProbabilities, TabularModel):
         return self.classes_[chances.argmax(axis=1)]
 
     def _calibrate(
-        self,
-        scores: NDArray,
-        index: NDArray,
-        weights: NDArray | None,
-        values: list[NDArray],
+        self, scores: NDArray, index: NDArray, weights: NDArray, values: list[NDArray]
     ) -> None:
         scores = two_columns(self.machine_.clipped(scores))
         calibration = calibrate(scores, index, weights)
         left_out = np.isfinite(np.stack([scores, *values])).all(axis=(0, 2))
         chances = calibration.probabilities(scores[left_out])
         index = index[left_out]
-        w = at_rows(weights, left_out)
+        w = weights[left_out]
         if values:
             logs = logarithms([chances, *[part[left_out] for part in values]])
             self.partner_weights_ = pool_weights(logs, index, w)
@@ -154,8 +149,7 @@ class TabularKernelClassifier(ClassifierScore, LogProbabilities, TabularModel):
         # Akaike's correction, because the calibration is fitted to these samples.
         n_parameters = N_SLOPES + chances.shape[1] - 1 + len(values)
         self.loo_log_loss_ = float(np.average(logs, weights=w))
-        each = np.ones(len(index)) if w is None else w
-        self.loo_log_loss_ += n_parameters / effective_number(each)
+        self.loo_log_loss_ += n_parameters / effective_number(w)
         wrong = chances.argmax(axis=1) != index
         self.loo_error_ = float(np.average(wrong, weights=w))
 

@@ -25,7 +25,13 @@ from nbsketch.tabular.encodings import (
     fit_encoding,
     infinity,
 )
-from nbsketch.tabular.reading import Values, as_frame, names_of, read_columns
+from nbsketch.tabular.reading import (
+    Values,
+    as_frame,
+    check_table,
+    names_of,
+    read_columns,
+)
 
 
 @stored
@@ -146,14 +152,8 @@ class Table(NamedTuple):
     @classmethod
     def of(cls, X: Any) -> Table:
         """Read the columns of a table, which must have a row and a column."""
-        values = read_columns(X)
-        n = len(values[0].data) if values else len(X)
-        if not n or not values:
-            raise ValueError(
-                "`X` must have a row and a column, got 0 sample(s) or 0 feature(s) "
-                f"(shape=({n}, {len(values)})) while a minimum of 1 is required."
-            )
-        return cls(names_of(X), values)
+        check_table(X)
+        return cls(names_of(X), read_columns(X))
 
     def representatives(self, y: Any, weights: NDArray | None) -> NDArray | None:
         """Return the representative of each row, see `nbsketch.rows.copies`."""
@@ -174,7 +174,6 @@ def fit_columns(
     *,
     classification: bool = False,
     blocks: NDArray | None = None,
-    random_state: int = 0,
 ) -> tuple[TableColumns, NDArray]:
     """Fit the encodings of a table; return them with the encoded training rows.
 
@@ -210,8 +209,6 @@ def fit_columns(
     blocks : ndarray of int of shape (m,), default=None
         Indices of the blocks of the m rows of positive weight that are left out
         together; -1: never left out. None: single rows.
-    random_state : int, default=0
-        Seed of the random fifths of the rows.
 
     Returns
     -------
@@ -234,12 +231,7 @@ def fit_columns(
         place = table.representatives(y, sample_weight)
     weights = merged(place, sample_weight)
     columns, rows = fit_table(
-        table,
-        y,
-        weights,
-        classification=classification,
-        blocks=blocks,
-        random_state=random_state,
+        table, y, weights, classification=classification, blocks=blocks
     )
     return columns, rows if place is None else rows[place]
 
@@ -251,7 +243,6 @@ def fit_table(
     *,
     classification: bool,
     blocks: NDArray | None,
-    random_state: int = 0,
 ) -> tuple[TableColumns, NDArray]:
     """Fit the encodings of a table without duplicates: see `fit_columns`."""
     values = table.values
@@ -268,7 +259,7 @@ def fit_table(
     for j, column in enumerate(columns):
         if isinstance(column, LevelColumn) and column.kind == "target codes":
             codes = column.places(values[j])[used]
-            own = cross_fitted(codes, targets, weights, blocks, random_state)
+            own = cross_fitted(codes, targets, weights, blocks)
             rows[used, starts[j] : starts[j + 1]] = own
     kept = _distinct(rows[used])
     return TableColumns(columns, kept), rows[:, kept].astype(_dtype(values))

@@ -320,11 +320,7 @@ def fit_encoding(
 
 
 def cross_fitted(
-    codes: NDArray,
-    targets: NDArray,
-    weights: NDArray,
-    blocks: NDArray | None,
-    seed: int,
+    codes: NDArray, targets: NDArray, weights: NDArray, blocks: NDArray | None
 ) -> NDArray:
     """Return the target codes of the rows, from targets of other blocks.
 
@@ -334,7 +330,7 @@ def cross_fitted(
     labels = np.full(len(codes), -1) if blocks is None else blocks.copy()
     free = np.flatnonzero(labels < 0)
     count = labels.max() + 1
-    order = np.random.default_rng(seed).permutation(len(free))
+    order = np.random.default_rng(0).permutation(len(free))
     labels[free[order]] = count + np.arange(len(free)) % FOLDS
     # The mean of all rows: the mean of the others would reveal that of the block.
     mean = np.average(targets, axis=0, weights=weights)

@@ -7,7 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nbsketch._machine.blas import one_thread
-from nbsketch._report.progress import is_asked, is_watched, report, seconds_left
+from nbsketch._report.progress import report, seconds_left
+from nbsketch.fitting.sketched import report_search
 from nbsketch.losses import (
     EpsilonInsensitiveLoss,
     LogLinkLoss,
@@ -127,12 +128,11 @@ def fit_machine(
         if len(suspects.rows) and not suspects.reason:
             kept = np.delete(every, suspects.rows)
             rows = rows.part(kept)
-            if rows.weights is not None:
-                rows = replace(rows, weights=rows.weights / rows.weights.mean())
+            rows = replace(rows, weights=rows.weights / rows.weights.mean())
         if isinstance(loss, PinballLoss):  # uses the error distribution around medians
             loss = EpsilonInsensitiveLoss(0.0)
         seconds = _SEARCHED * seconds_left()
-        budget = Budget(_ITERATIONS, seconds, _report if is_watched() else None)
+        budget = Budget(_ITERATIONS, seconds, report_search)
         machine, left_out = _fit(rows, loss, rng, budget)
     drawn = kept[left_out.drawn]
     left_out = left_out._replace(drawn=drawn, kept=kept, suspects=suspects, unit=unit)
@@ -161,7 +161,7 @@ def _fit(
     data = preprocessed(replace(rows, scaler=scaler))
     used = _affordable(data, scales, rng)
     data = data.take(used)
-    ends = np.stack(limits(targets, rows.weights))
+    ends = least(targets, rows.weights), -least(-targets, rows.weights)
     work = working_loss(loss, targets[used], data.weights, ends)
     is_alone = len(used) <= ALONE
     if loss != SQUARE:
@@ -196,18 +196,11 @@ def _fit(
     return machine, LeftOutRows(drawn, residual, rows.kept, order, work)
 
 
-def limits(Y: NDArray, weights: NDArray | None) -> tuple[NDArray, NDArray]:
-    """Return smallest and largest targets, without extremes of tiny weight.
+def least(Y: NDArray, weights: NDArray) -> NDArray:
+    """Return the smallest value of each column, without extremes of tiny weight.
 
     `weights` have mean one.
     """
-    if weights is None:
-        return Y.min(axis=0), Y.max(axis=0)
-    return _least(Y, weights), -_least(-Y, weights)
-
-
-def _least(Y: NDArray, weights: NDArray) -> NDArray:
-    """Return the smallest value of each column, without extremes of tiny weight."""
     order = np.argsort(Y, axis=0)
     first = (np.cumsum(weights[order], axis=0) >= _LEAST_WEIGHT).argmax(axis=0)
     return np.take_along_axis(Y, order, axis=0)[first, np.arange(Y.shape[1])]
@@ -282,9 +275,3 @@ def _landmarks(n: int, rng: np.random.Generator) -> tuple[NDArray, NDArray]:
     drawn = rng.permutation(n)
     others = drawn[_LANDMARKS:] if n >= 2 * _LANDMARKS else drawn
     return np.sort(drawn[:_LANDMARKS]), np.sort(others[:VALIDATION])
-
-
-def _report(iteration: int, error: float) -> bool:
-    """Report an iteration; return whether a callback has asked to stop."""
-    report("length-scales", iteration=iteration, objective=error)
-    return is_asked()

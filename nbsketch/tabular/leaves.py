@@ -25,7 +25,7 @@ from nbsketch._machine.blas import (
 )
 from nbsketch.gram.dense import upper_triangle
 from nbsketch.gram.form import CompiledForm
-from nbsketch.tuning.rows import Training, at_rows
+from nbsketch.tuning.rows import Training
 
 # Minimum tau for single precision with one step of refinement: below, the condition
 # number, up to c / tau, exhausts its digits.
@@ -45,24 +45,17 @@ class Leaf(NamedTuple):
         Dual coefficients.
     intercept : ndarray of shape (d,)
         Constants.
-    residual : ndarray of shape (c, d) or None
+    residual : ndarray of shape (c, d)
         Residual of each row in a fit without it, or without its block.
     """
 
     coef: NDArray
     intercept: NDArray
-    residual: NDArray | None
+    residual: NDArray
 
 
 def fit_leaf(
-    form: CompiledForm,
-    rows: NDArray,
-    Y: NDArray,
-    tau: float,
-    weights: NDArray | None = None,
-    labels: NDArray | None = None,
-    *,
-    left_out: NDArray | bool = True,
+    form: CompiledForm, data: Training, tau: float, left_out: NDArray | bool = True
 ) -> Leaf:
     """Return the exact solution on the rows of a leaf.
 
@@ -70,62 +63,42 @@ def fit_leaf(
     ----------
     form : CompiledForm
         Kernel with its length scales.
-    rows : ndarray of shape (c, p)
-        Rows.
-    Y : ndarray of shape (c, d)
-        Targets.
+    data : Training
+        The c rows. Blocks of label -1 are never left out: their residuals are NaN.
     tau : float
         Penalty, for weights of mean one.
-    weights : ndarray of shape (c,), default=None
-        Positive weights. None: ones.
-    labels : ndarray of int of shape (c,), default=None
-        Blocks of rows that are left out together; -1: never, which gives NaN. None:
-        single rows.
     left_out : bool or ndarray of bool of shape (c,), default=True
-        Rows whose leave-one-out residuals are computed, at up to twice the time;
-        without `labels` the others have NaN. True: all. False: none, the residual is
-        None.
+        Rows whose leave-one-out residuals are computed, at up to twice the time; the
+        others have NaN. With labels all rows, unless there are none.
     """
-    chosen = np.broadcast_to(left_out, len(Y))
-    if labels is not None or chosen.all() or not chosen.any():
-        last = len(Y) if chosen.any() else 0
-        return solve_leaf(
-            upper_triangle(form, rows), Y, tau, weights, labels, last=last
-        )
+    chosen = np.broadcast_to(left_out, len(data.Y))
+    if data.labels is not None:
+        chosen = np.full(len(chosen), chosen.any())
     order = np.argsort(chosen, kind="stable")
-    rows = rows[order]
-    w = at_rows(weights, order)
     last = int(np.count_nonzero(chosen))
-    leaf = solve_leaf(upper_triangle(form, rows), Y[order], tau, w, last=last)
+    data = data.take(order)
+    leaf = solve_leaf(upper_triangle(form, data.rows), data, tau, last)
     coef = np.empty_like(leaf.coef)
     residual = np.full_like(leaf.coef, np.nan)
     coef[order] = leaf.coef
-    residual[order[-last:]] = leaf.residual
+    residual[order[len(order) - last :]] = leaf.residual
     return Leaf(coef, leaf.intercept, residual)
 
 
-def solve_leaf(
-    K: NDArray,
-    Y: NDArray,
-    tau: float,
-    weights: NDArray | None = None,
-    labels: NDArray | None = None,
-    *,
-    last: int | None = None,
-) -> Leaf:
+def solve_leaf(K: NDArray, data: Training, tau: float, last: int) -> Leaf:
     """Return the exact solution for a kernel matrix K (c, c); see `fit_leaf`.
 
-    Only the upper triangle of K is read. `last`: number of last rows whose
-    leave-one-out residuals are computed, from the corner of the factor. None: all rows.
+    Only the upper triangle of K is read. The residuals are those of the `last` rows
+    alone, from the corner of the factor.
     """
-    last = len(Y) if last is None else last
+    _, Y, weights, labels = data
     rhs = np.column_stack([Y, np.ones(len(Y))])
-    A, solved = _solve(K, _noise(tau, weights, len(Y)), rhs)
+    A, solved = _solve(K, np.maximum(tau / weights, _JITTER), rhs)
     u = solved[:, -1]
     intercept = (u @ Y) / u.sum()
     coef = solved[:, :-1] - u[:, None] * intercept
     if not last:
-        return Leaf(coef, intercept, None)
+        return Leaf(coef, intercept, coef[:0])
     if labels is not None:
         invert_factor(A)
         residual = _without_blocks(np.tril(A), u, coef, labels)
@@ -137,12 +110,6 @@ def solve_leaf(
     column_squares(corner.T, diagonal)
     diagonal = np.maximum(diagonal - np.square(u[-last:]) / u.sum(), _LEAST)
     return Leaf(coef, intercept, coef[-last:] / diagonal[:, None])
-
-
-def _noise(tau: float, weights: NDArray | None, count: int) -> NDArray:
-    """Return the diagonal that A adds to K."""
-    noise = tau if weights is None else tau / weights
-    return np.broadcast_to(np.maximum(noise, _JITTER), count)
 
 
 def _solve(K: NDArray, noise: NDArray, rhs: NDArray) -> tuple[NDArray, NDArray]:
@@ -182,18 +149,18 @@ def _without_blocks(
 def pooled_error(leaves: Iterable[tuple[NDArray, Training]], tau: float) -> float:
     """Return the weighted mean square of the leave-one-out residuals on leaves.
 
-    `leaves` are kernel matrices with (rows, Y, weights, labels); see `fit_leaf`.
-    Infinite if a matrix is singular.
+    `leaves` are kernel matrices with their rows; see `fit_leaf`. Infinite if a matrix
+    is singular.
     """
     total = 0.0
     count = 0.0
-    for K, (_, Y, weights, labels) in leaves:
+    for K, data in leaves:
         try:
-            residual = solve_leaf(K, Y, tau, weights, labels).residual
+            residual = solve_leaf(K, data, tau, len(K)).residual
         except np.linalg.LinAlgError:
             return np.inf
-        squares = np.square(np.asarray(residual)).sum(axis=1)
-        w = np.isfinite(squares) * (1.0 if weights is None else weights)
+        squares = np.square(residual).sum(axis=1)
+        w = np.isfinite(squares) * data.weights
         total = total + w @ np.nan_to_num(squares)
         count = count + w.sum()
     return total / count if count else np.inf

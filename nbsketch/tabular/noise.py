@@ -110,14 +110,14 @@ def fit_noise(
     scales: NDArray,
     rows: NDArray,
     residual: NDArray,
-    weights: NDArray | None,
+    weights: NDArray,
     rng: np.random.Generator,
 ) -> Noise:
     """Fit the distribution of residuals (m, d) at preprocessed rows (m, p).
 
     `scales` (p,) are the inverse length scales of the size of errors.
     """
-    w = np.ones(len(rows)) if weights is None else weights / weights.mean()
+    w = weights / weights.mean()
     ridge = Ridge(scales, rows, w, _LANDMARKS, rng)
     size, logs, ends = fit_sizes(ridge, residual)
     scores = residual[ridge.validation] / np.exp(logs)

@@ -168,13 +168,13 @@ def _options(
     estimator: Any,
     rows: NDArray,
     y: NDArray,
-    weights: NDArray | None,
+    weights: NDArray,
     kept: NDArray,
     fold: NDArray,
 ) -> dict[str, Any]:
     """Return additional arguments of a fit; early stopping uses the fold."""
     options = dict[str, Any]()
-    if weights is not None:
+    if np.ptp(weights) > 0:
         if not has_fit_parameter(estimator, "sample_weight"):
             name = type(estimator).__name__
             raise ValueError(
@@ -191,7 +191,7 @@ def _options(
 
 
 def lowers_log_loss(
-    scores: NDArray, values: NDArray, classes: NDArray, weights: NDArray | None
+    scores: NDArray, values: NDArray, classes: NDArray, weights: NDArray
 ) -> bool:
     """Return whether a partner lowers the held-out log loss on its folds.
 
@@ -202,8 +202,8 @@ def lowers_log_loss(
         with NaN are ignored.
     classes : ndarray of int of shape (n,)
         Class of each row.
-    weights : ndarray of shape (n,) or None
-        Sample weights. None: ones.
+    weights : ndarray of shape (n,)
+        Sample weights.
     """
     calibration = calibrate(scores, classes, weights)
     logs = logarithms([calibration.probabilities(scores), values])
@@ -211,9 +211,7 @@ def lowers_log_loss(
     return _fit_pool(logs, classes, weights)[1] < (1 - _GAIN) * alone[1]
 
 
-def pool_weights(
-    logs: NDArray, classes: NDArray, weights: NDArray | None = None
-) -> NDArray:
+def pool_weights(logs: NDArray, classes: NDArray, weights: NDArray) -> NDArray:
     """Return the weights t (k,) with minimal log loss; rows with NaN are ignored.
 
     The prior of the calibration, which counts as one sample, prevents overconfident
@@ -227,14 +225,14 @@ def pool_weights(
         Held-out log probabilities.
     classes : ndarray of int of shape (n,)
         Class of each row.
-    weights : ndarray of shape (n,), default=None
-        Sample weights. None: ones.
+    weights : ndarray of shape (n,)
+        Sample weights.
     """
     return _fit_pool(logs, classes, weights)[0]
 
 
 def _fit_pool(
-    logs: NDArray, classes: NDArray, weights: NDArray | None
+    logs: NDArray, classes: NDArray, weights: NDArray
 ) -> tuple[NDArray, float]:
     """Return the weights of a pool and their loss; see `pool_weights`."""
     start = np.full(len(logs), 1 / len(logs))

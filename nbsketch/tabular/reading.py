@@ -20,6 +20,8 @@ from narwhals import Series
 from narwhals.exceptions import DuplicateError
 from numpy.typing import NDArray
 
+from nbsketch._report.validation import check_collected, not_a_table
+
 _DAY = np.timedelta64(1, "D")
 _NUMBERS = Real, Decimal, np.bool_
 _TEXTS = str, bytes
@@ -127,6 +129,25 @@ def is_table(X: Any) -> bool:
     except (TypeError, ValueError):  # rows of different lengths
         return False
     return array.ndim == 2 and array.dtype.kind in _MIXED
+
+
+def check_table(X: Any) -> None:
+    """Raise an error unless X is in memory, dense and 2-dimensional."""
+    check_collected("X", X)
+    if sp.issparse(X):
+        raise TypeError(
+            "Sparse data was passed for `X`, but dense data is required: use "
+            "SketchedKernelRegressor or SketchedKernelClassifier for sparse X, or "
+            "X.toarray()"
+        )
+    shape = X.shape if hasattr(X, "shape") else np.asarray(X).shape
+    if len(shape) != 2:
+        raise ValueError(not_a_table("X", shape))
+    if 0 in shape:
+        raise ValueError(
+            f"`X` must have a row and a column, got {shape[0]} sample(s) or {shape[1]} "
+            f"feature(s) (shape={shape}) while a minimum of 1 is required."
+        )
 
 
 def names_of(X: Any) -> tuple[str, ...]:

@@ -22,17 +22,16 @@ from nbsketch.fitting.objectives import loss_at
 from nbsketch.losses import HuberLoss, LogLinkLoss, Loss, PinballLoss, as_loss
 from nbsketch.outputs import check_levels
 from nbsketch.rows.inputs import check_weights, rowwise, table_by_row
-from nbsketch.tabular._model import TabularModel, without_effort
+from nbsketch.tabular._model import TabularModel
 from nbsketch.tabular.fit import SQUARE, LeftOutRows
 from nbsketch.tabular.machine import stack_weights
 from nbsketch.tabular.noise import fit_noise
 from nbsketch.tabular.problem import Points
 from nbsketch.tabular.suspects import Suspects, errors_beside
 from nbsketch.tabular.working import losses_of, stacked
-from nbsketch.tuning.rows import Training, at_rows
+from nbsketch.tuning.rows import Training
 
 
-@without_effort
 @declares_parameters
 class TabularKernelRegressor(
     ResidualLoss, RegressorScore, ObjectParameters, TabularModel
@@ -187,7 +186,7 @@ class TabularKernelRegressor(
         with one_thread():
             at = machine.prepare(data.rows[drawn]).rows
             kept = np.isfinite(residual).all(axis=1)
-            errors = at[kept], residual[kept], at_rows(weights, kept)
+            errors = at[kept], residual[kept], weights[kept]
             self.noise_ = fit_noise(machine.scales, *errors, rng)
             error = self._expected_error(Y[kept], *errors, left_out.unit)
             self.loo_error_ = float(error[0]) if self._single else error
@@ -197,12 +196,7 @@ class TabularKernelRegressor(
         return suspects._replace(rows=drawn[suspects.rows])
 
     def _expected_error(
-        self,
-        Y: NDArray,
-        at: NDArray,
-        residual: NDArray,
-        weights: NDArray | None,
-        unit: float,
+        self, Y: NDArray, at: NDArray, residual: NDArray, weights: NDArray, unit: float
     ) -> NDArray:
         """Return the error (d,) or the mean loss of leave-one-out residuals (m, d)."""
         loss = self.loss_

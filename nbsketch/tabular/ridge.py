@@ -123,8 +123,8 @@ class Ridge:
         Inverse length scales of the smooth kernel.
     rows : ndarray of shape (n, p)
         Rows.
-    weights : ndarray of shape (n,) or None
-        Sample weights. None: ones.
+    weights : ndarray of shape (n,)
+        Sample weights.
     landmarks : int or ndarray of shape (s, p)
         Landmarks; an integer draws this many rows at random.
     rng : Generator
@@ -140,7 +140,7 @@ class Ridge:
         self,
         scales: NDArray,
         rows: NDArray,
-        weights: NDArray | None,
+        weights: NDArray,
         landmarks: int | NDArray,
         rng: np.random.Generator,
         labels: NDArray | None = None,
@@ -156,7 +156,7 @@ class Ridge:
         if validation is None:
             validation = _drawn(n, VALIDATION, rng)
         self.validation = validation
-        self._weights = np.ones(n) if weights is None else weights / weights.mean()
+        self._weights = weights / weights.mean()
         self._design = KernelValues(form, rows, self._landmarks)
         C = evaluate(form, self._landmarks, self._landmarks).astype(np.float64)
         C[np.diag_indices(len(C))] += _JITTER * np.sqrt(len(C))

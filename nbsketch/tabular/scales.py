@@ -106,13 +106,12 @@ class BlockSearch(ScaleSearch):
         return False
 
     def _start(self, rows: Rows, isotropic: NDArray) -> NDArray:
-        point = spread_start(isotropic, len(rows.scaler.center), self.family)
-        return outer_product_start(rows, self.family, point, self.rng)
+        return outer_product_start(rows, spread_start(rows, isotropic), self.rng)
 
     def _learned(
         self, rows: Rows, point: NDArray, warm: NDArray | None = None
     ) -> NDArray:
-        return learn(preprocessed(rows), self.family, point, self.rng, self.budget)
+        return learn(preprocessed(rows), rows.family, point, self.rng, self.budget)
 
 
 def preprocessed(rows: Rows) -> Training:
@@ -133,7 +132,8 @@ def learn_scales(
     """
     if len(rows.kept) < _LEAST_ROWS:
         rows = rows.without_ranks()
-        points = [isotropic_start(rows, FAMILIES[f], rng) for f in (SMOOTH, ROUGH)]
+        rough = replace(rows, family=FAMILIES[ROUGH])
+        points = [isotropic_start(part, rng) for part in (rows, rough)]
     else:
         scaler, point = _searched(rows, rng, budget)
         rows = replace(rows, scaler=scaler)
@@ -226,7 +226,7 @@ def _search(
     rows: Rows, rng: np.random.Generator, budget: Budget
 ) -> tuple[InputScaler, NDArray]:
     """Return preprocessing and point of the smooth kernel."""
-    search = BlockSearch(FAMILIES[SMOOTH], "both", _LANDMARKS, rng, budget)
+    search = BlockSearch("both", _LANDMARKS, rng, budget)
     pool = search.candidates(rows)
     errors, best = search.choose(rows, pool)
     if rows.is_noisy and best is pool["isotropic"]:

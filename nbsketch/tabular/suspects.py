@@ -7,7 +7,6 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from nbsketch._jit.tuning import FAMILIES
 from nbsketch.gram import evaluate
 from nbsketch.losses import LogLinkLoss, Loss, SquareLoss
 from nbsketch.rows.outliers import (
@@ -21,7 +20,7 @@ from nbsketch.rows.outliers import (
 )
 from nbsketch.tabular.leaves import fit_leaf
 from nbsketch.tabular.scales import SMOOTH, Scales, form_of
-from nbsketch.tuning.rows import Rows, at_rows, moments_of
+from nbsketch.tuning.rows import Rows, Training, moments_of
 from nbsketch.tuning.search import isotropic_start
 
 # Robust standard deviations beyond which targets are clipped for learning a length
@@ -73,14 +72,14 @@ def few_gross_errors(rows: Rows, rng: np.random.Generator) -> Suspects:
     The rule is that of `nbsketch.rows.outliers`, with a single length scale.
     """
     every = np.arange(len(rows.Y))
-    drawn = drawn_rows(np.ones(len(every)) if rows.weights is None else rows.weights)
+    drawn = drawn_rows(rows.weights)
     if not len(drawn):
         return Suspects(drawn)
     order = np.concatenate([drawn, np.setdiff1d(every, drawn)])
     part, Y = _standardized(rows)
-    scales = np.exp(isotropic_start(part, FAMILIES[SMOOTH], rng)[:-1])
+    scales = np.exp(isotropic_start(part, rng)[:-1])
     Y = Y[order]
-    weights = at_rows(rows.weights, order)
+    weights = rows.weights[order]
     kernel = partial(evaluate, form_of(SMOOTH, scales))
     X = rows.transform(order)
     is_suspect, residuals = suspect_targets(kernel, X, Y, weights=weights)
@@ -99,22 +98,17 @@ def gross_errors_of_any_share(rows: Rows) -> Suspects:
     """
     scales = isotropic(rows)
     suspects = [rows.kept[:0]]
+    kernel = partial(evaluate, scales.form)
     for drawn in parts(rows):
-        Z = rows.transform(drawn)
-        Y = rows.Y[drawn]
-        left_out = partial(_left_out, scales, Z, Y)
-        kernel = partial(evaluate, scales.form)
-        is_suspect, _ = suspect_targets(kernel, Z, Y, left_out)
+        data = Training(rows.transform(drawn), rows.Y[drawn], np.ones(len(drawn)))
+        left_out = partial(_left_out, scales, data)
+        is_suspect, _ = suspect_targets(kernel, data.rows, data.Y, left_out)
         suspects.append(drawn[is_suspect])
     return Suspects(np.sort(np.concatenate(suspects)))
 
 
 def errors_beside(
-    scales: NDArray,
-    rows: NDArray,
-    Y: NDArray,
-    residual: NDArray,
-    weights: NDArray | None,
+    scales: NDArray, rows: NDArray, Y: NDArray, residual: NDArray, weights: NDArray
 ) -> Suspects:
     """Return the rows that look like gross errors after a fit to all rows.
 
@@ -122,8 +116,7 @@ def errors_beside(
     of which 1000 are checked; `scales` (p,) are inverse length scales.
     """
     left_out = np.isfinite(residual).all(axis=1)
-    w = left_out * (1.0 if weights is None else weights)
-    drawn = drawn_rows(w)
+    drawn = drawn_rows(left_out * weights)
     kernel = partial(evaluate, form_of(SMOOTH, scales))
     if not len(drawn):
         return Suspects(drawn)
@@ -135,21 +128,21 @@ def errors_beside(
     return Suspects(np.sort(drawn[is_suspect]), reason)
 
 
+def _left_out(scales: Scales, data: Training) -> NDArray:
+    """Return the leave-one-out residuals of an exact fit to all targets."""
+    return fit_leaf(scales.form, data, scales.tau).residual
+
+
 def isotropic(rows: Rows) -> Scales:
     """Return one length scale for all columns, learned from trimmed targets."""
     rng = np.random.default_rng(0)  # not part of the fit
-    return Scales.at(SMOOTH, isotropic_start(rows.clipped(), FAMILIES[SMOOTH], rng))
+    return Scales.at(SMOOTH, isotropic_start(rows.clipped(), rng))
 
 
 def parts(rows: Rows) -> list[NDArray]:
     """Return random parts of about 1000 rows, each in random order."""
     order = np.random.default_rng(0).permutation(rows.kept)
     return np.array_split(order, -(-len(order) // _ROWS))
-
-
-def _left_out(scales: Scales, Z: NDArray, Y: NDArray) -> NDArray:
-    """Return the leave-one-out residuals of an exact fit to all targets."""
-    return np.asarray(fit_leaf(scales.form, Z, Y, scales.tau).residual)
 
 
 def _standardized(rows: Rows) -> tuple[Rows, NDArray]:

@@ -31,7 +31,7 @@ from nbsketch.tabular.members import fit_on_tree
 from nbsketch.tabular.problem import Points
 from nbsketch.tabular.scales import Scales, best_penalty
 from nbsketch.tabular.suspects import isotropic, parts
-from nbsketch.tuning.rows import Rows, Training, at_rows
+from nbsketch.tuning.rows import Rows, Training
 from nbsketch.tuning.trees import grow
 from nbsketch.tuning.tuner import have_neighbors
 
@@ -66,22 +66,22 @@ class WorkingLoss(NamedTuple):
         The loss. None: Huber, with a threshold from the errors of the first fit.
     targets : ndarray of shape (n, d)
         Targets on the scale of the scores.
-    weights : ndarray of shape (n,) or None
-        Sample weights. None: ones.
+    weights : ndarray of shape (n,)
+        Sample weights.
     low, high : ndarray of shape (d,)
         Bounds of the scores.
     """
 
     loss: Loss | None
     targets: NDArray
-    weights: NDArray | None
+    weights: NDArray
     low: NDArray
     high: NDArray
 
     def take(self, index: NDArray) -> WorkingLoss:
         """Return the loss at some rows."""
-        weights = at_rows(self.weights, index)
-        return self._replace(targets=self.targets[index], weights=weights)
+        targets = self.targets[index]
+        return self._replace(targets=targets, weights=self.weights[index])
 
     def scaled(self, scores: NDArray) -> WorkingLoss:
         """Return the loss with a threshold, if it has none."""
@@ -113,7 +113,7 @@ class WorkingLoss(NamedTuple):
             h = self._slopes(self.targets - scores)
         most = np.nanmax(h)
         h = np.maximum(h / most, _LEAST_WEIGHT) if most > 0 else np.ones(len(h))
-        return response, h if self.weights is None else self.weights * h
+        return response, self.weights * h
 
     def _slopes(self, residual: NDArray) -> NDArray:
         """Return slopes over residuals; for several outputs, of the norms."""
@@ -134,9 +134,9 @@ def losses_of(loss: Loss | None, targets: NDArray, scores: NDArray) -> NDArray:
 
 
 def working_loss(
-    loss: Loss | None, targets: NDArray, weights: NDArray | None, ends: NDArray
+    loss: Loss | None, targets: NDArray, weights: NDArray, ends: tuple[NDArray, NDArray]
 ) -> WorkingLoss:
-    """Return the loss at targets (n, d), with bounds `ends` (2, d).
+    """Return the loss at targets (n, d), with bounds `ends` (d,).
 
     Means of counts may be zero: the smallest is that of one count in all rows.
     """

@@ -223,8 +223,7 @@ class BlockCriterion:
         self._rows = rows.reshape(-1, rows.shape[2])
         self._columns = np.ascontiguousarray(rows.swapaxes(1, 2))
         self._Y = data.Y[blocks]
-        weights = at_rows(data.weights, blocks)
-        self._w = np.ones(blocks.shape) if weights is None else weights / weights.mean()
+        self._w = data.weights[blocks] / data.weights[blocks].mean()
         self._judged = self._w[:, :, None]
         self._together: NDArray | None = None
         self._share = share

@@ -86,6 +86,8 @@ class Sample(NamedTuple):
         Nonnegative weights of mean one.
     landmarks : ndarray of shape (l,)
         Indices of the landmarks.
+    family : int
+        Kernel family: a code in `nbsketch._jit.tuning.FAMILIES`.
     cut : float
         Threshold of the Huber loss, beyond which it is linear.
     log_tau : float, optional
@@ -99,6 +101,7 @@ class Sample(NamedTuple):
     Y: NDArray
     weights: NDArray
     landmarks: NDArray
+    family: int
     cut: float = np.inf
     log_tau: float | None = None
     blocks: NDArray | None = None
@@ -113,15 +116,13 @@ class LeaveOneOut:
     Parameters
     ----------
     sample : Sample
-        Rows, targets, weights and landmarks.
-    family : int
-        Code in `nbsketch._jit.tuning.FAMILIES`.
+        Rows, targets, weights, landmarks and kernel family.
     """
 
-    def __init__(self, sample: Sample, family: int) -> None:
+    def __init__(self, sample: Sample) -> None:
         m, _ = sample.X.shape
         size = len(sample.landmarks)
-        self._distance = distance_of(family)
+        self._distance = distance_of(sample.family)
         self._size = size
         self._origin = origin_of(sample.X)
         rows = sample.X - self._origin
@@ -229,8 +230,8 @@ class LeaveBlocksOut(LeaveOneOut):
     cancellation.
     """
 
-    def __init__(self, sample: Sample, family: int) -> None:
-        super().__init__(sample, family)
+    def __init__(self, sample: Sample) -> None:
+        super().__init__(sample)
         labels = np.asarray(sample.blocks)
         self._blocks = [
             np.flatnonzero(labels == k) for k in np.unique(labels[labels >= 0])
@@ -305,9 +306,8 @@ class ExactCriterion:
     Parameters
     ----------
     sample : Sample
-        Rows, targets and positive weights. Landmarks, threshold and blocks are ignored.
-    family : int
-        Code in `nbsketch._jit.tuning.FAMILIES`.
+        Rows, targets, positive weights and kernel family. Landmarks, threshold and
+        blocks are ignored.
 
     Attributes
     ----------
@@ -315,11 +315,11 @@ class ExactCriterion:
         Leave-one-out error at the last point.
     """
 
-    def __init__(self, sample: Sample, family: int) -> None:
+    def __init__(self, sample: Sample) -> None:
         m = len(sample.X)
         weights = sample.weights
         self._X = np.ascontiguousarray(sample.X - origin_of(sample.X))
-        self._distance = distance_of(family)
+        self._distance = distance_of(sample.family)
         self._weights = weights / weights.mean()
         self._noise = 1 / np.maximum(self._weights, _LEAST_WEIGHT)
         self._effective = effective_number(weights)

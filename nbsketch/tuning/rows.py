@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from nbsketch._jit.tuning import MATERN_32
 from nbsketch.rows.outliers import NORMAL, medians
 from nbsketch.rows.partitions import PartitionedRows
 from nbsketch.rows.transform import CONSTANT, InputScaler
@@ -42,9 +43,10 @@ class Rows:
 
     X: Any  # (n, q), ndarray or PartitionedRows
     Y: NDArray  # (n, d), standardized for learning length scales
-    weights: NDArray | None  # (n,)
+    weights: NDArray  # (n,), ones without sample weights
     scaler: InputScaler
     kept: NDArray  # indices
+    family: int = MATERN_32  # of the kernel
     cut: float = np.inf  # the loss is linear beyond it
     alpha: float | None = None  # penalty, if it is given
     labels: NDArray | None = None  # block of each row, (n,); see `block_labels`
@@ -86,14 +88,20 @@ class Rows:
     def take(self, drawn: NDArray, size: int) -> Sample:
         """Return drawn rows as a sample; the first, at most `size`, are landmarks."""
         X = self.transform(drawn)
-        weights = np.ones(len(drawn))
-        if self.weights is not None:
-            weights = self.weights[drawn] / self.weights[drawn].mean()
+        weights = self.weights[drawn]
         most = max(len(drawn) // 3, _LEAST_LANDMARKS)
         landmarks = np.arange(min(size, most, len(drawn)))
         log_tau = None if self.alpha is None else float(np.log(self.alpha * len(drawn)))
-        blocks = at_rows(self.labels, drawn)
-        return Sample(X, self.Y[drawn], weights, landmarks, self.cut, log_tau, blocks)
+        return Sample(
+            X,
+            self.Y[drawn],
+            weights / weights.mean(),
+            landmarks,
+            self.family,
+            self.cut,
+            log_tau,
+            at_rows(self.labels, drawn),
+        )
 
     def transform(self, index: NDArray) -> NDArray:
         """Return a subset of rows, transformed in double precision."""
@@ -103,12 +111,8 @@ class Rows:
         """Return a sample of rows drawn at random."""
         return self.take(self.draw(rng, count), size)
 
-    def training(self, rng: np.random.Generator) -> Training:
-        """Return the rows that blocks are drawn from."""
-        return Training.of(self, self.drawn(rng))
-
     def drawn(self, rng: np.random.Generator) -> NDArray:
-        """Return the indices of these rows, fewer for many columns."""
+        """Return the indices of rows for blocks, fewer for many columns."""
         most = CELLS // max(len(self.scaler.center), 1)
         return self.draw(rng, int(np.clip(most, _BLOCK_ROWS, _SOURCE)))
 
@@ -119,11 +123,16 @@ class Rows:
     def clipped(self) -> Rows:
         """Return the same rows with targets clipped, for a first fit."""
         targets = self.Y[self.kept]
-        weights = at_rows(self.weights, self.kept)
+        weights = self.weights[self.kept]
         center = medians(targets, weights)
         most = _CLIP * NORMAL * medians(np.abs(targets - center), weights)
         most = np.where(most > 0, most, np.inf)
         return replace(self, Y=np.clip(self.Y, center - most, center + most))
+
+    def standardized(self) -> Rows:
+        """Return the same rows with targets standardized on those that may be drawn."""
+        mean, spread = moments_of(self.Y[self.kept], self.weights[self.kept])
+        return replace(self, Y=(self.Y - mean) / spread)
 
     def part(self, index: NDArray) -> Rows:
         """Return a subset of the rows, all of which may be drawn."""
@@ -131,7 +140,7 @@ class Rows:
             self,
             X=self.X[index],
             Y=self.Y[index],
-            weights=at_rows(self.weights, index),
+            weights=self.weights[index],
             kept=np.arange(len(index)),
             labels=at_rows(self.labels, index),
         )
@@ -162,27 +171,7 @@ def _values(
     return np.vstack([function(scaler.transform(b.astype(float))) for b in blocks])
 
 
-def prepare(
-    X: NDArray,
-    Y: NDArray,
-    weights: NDArray | None,
-    scaler: InputScaler,
-    kept: NDArray,
-    cut: float = np.inf,
-    alpha: float | None = None,
-    labels: NDArray | None = None,
-) -> Rows:
-    """Return rows, with targets standardized on the rows that may be drawn.
-
-    `cut` is in standard deviations of the targets.
-    """
-    Y = np.asarray(Y, dtype=np.float64)
-    mean, spread = moments_of(Y[kept], at_rows(weights, kept))
-    Y = (Y - mean) / spread
-    return Rows(X, Y, weights, scaler, kept, cut, alpha, labels)
-
-
-def moments_of(Y: NDArray, weights: NDArray | None) -> tuple[NDArray, NDArray]:
+def moments_of(Y: NDArray, weights: NDArray) -> tuple[NDArray, NDArray]:
     """Return means and standard deviations of targets; infinity for constants.
 
     Indicators of three or more classes have one deviation, or random classes of a few
@@ -207,24 +196,24 @@ class Training(NamedTuple):
         Rows, encoded or preprocessed.
     Y : ndarray of shape (n, d)
         Targets.
-    weights : ndarray of shape (n,) or None
-        Positive weights of mean one. None: ones.
+    weights : ndarray of shape (n,)
+        Positive weights of mean one.
     labels : ndarray of int of shape (n,) or None
         Block of each row. None: single rows.
     """
 
     rows: NDArray
     Y: NDArray
-    weights: NDArray | None = None
+    weights: NDArray
     labels: NDArray | None = None
 
     @classmethod
     def of(cls, rows: Rows, index: NDArray) -> Training:
         """Return a subset of rows, preprocessed, with standardized targets."""
-        options = at_rows(rows.weights, index), at_rows(rows.labels, index)
+        options = rows.weights[index], at_rows(rows.labels, index)
         return cls(rows.transform(index), rows.Y[index], *options)
 
     def take(self, index: NDArray) -> Training:
         """Return a subset of rows as arguments of `fit_leaf`."""
-        options = at_rows(self.weights, index), at_rows(self.labels, index)
+        options = self.weights[index], at_rows(self.labels, index)
         return Training(self.rows[index], self.Y[index], *options)

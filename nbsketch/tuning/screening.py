@@ -37,7 +37,7 @@ from scipy.stats import rankdata
 from nbsketch._machine.memory import slices
 from nbsketch.rows.transform import InputScaler
 from nbsketch.tuning.descent import Budget
-from nbsketch.tuning.rows import Rows, at_rows
+from nbsketch.tuning.rows import Rows
 from nbsketch.tuning.search import (
     NEAR,
     SHORT,
@@ -140,9 +140,7 @@ class Evidence(NamedTuple):
         return np.maximum(self.single, self.pair)
 
 
-def evidence(
-    basis: NDArray, residuals: NDArray, weights: NDArray | None = None
-) -> Evidence:
+def evidence(basis: NDArray, residuals: NDArray, weights: NDArray) -> Evidence:
     """Return the evidence of each feature.
 
     Parameters
@@ -152,8 +150,8 @@ def evidence(
     residuals : ndarray of shape (m, d)
         Residuals or targets. If d > 3, their three leading principal components are
         tested.
-    weights : ndarray of shape (m,), default=None
-        Positive weights of the residuals. None: equal weights.
+    weights : ndarray of shape (m,)
+        Positive weights of the residuals.
     """
     scores, squares = _scores(residuals, weights)
     single = np.maximum(
@@ -163,7 +161,7 @@ def evidence(
     return Evidence(single, *_interactions(basis, scores, single))
 
 
-def _scores(residuals: NDArray, weights: NDArray | None) -> tuple[NDArray, NDArray]:
+def _scores(residuals: NDArray, weights: NDArray) -> tuple[NDArray, NDArray]:
     """Return weighted residuals and squared residuals, in single precision."""
     R = residuals - np.average(residuals, axis=0, weights=weights)
     if R.shape[1] > _OUTPUTS:
@@ -175,11 +173,10 @@ def _scores(residuals: NDArray, weights: NDArray | None) -> tuple[NDArray, NDArr
     return _standardized(R, weights), _standardized(squares, weights)
 
 
-def _standardized(scores: NDArray, weights: NDArray | None) -> NDArray:
+def _standardized(scores: NDArray, weights: NDArray) -> NDArray:
     """Center scores, multiply them by the weights, divide by their root mean square."""
     scores = scores - np.average(scores, axis=0, weights=weights)
-    if weights is not None:
-        scores = scores * weights[:, None]
+    scores *= weights[:, None]
     size = np.sqrt(np.square(scores).mean(axis=0))
     # The squares of labels of two classes are constant.
     varies = size > _CONSTANT
@@ -282,17 +279,13 @@ class Selection(NamedTuple):
         return np.array([scales.get(column, value) for column, value in pairs])
 
 
-def screen(
-    rows: Rows, family: int, rng: np.random.Generator, budget: Budget
-) -> Selection | None:
+def screen(rows: Rows, rng: np.random.Generator, budget: Budget) -> Selection | None:
     """Return the selected features; None if no feature is significant.
 
     Parameters
     ----------
     rows : Rows
         Rows, with a scaler of all features.
-    family : int
-        Code of the kernel family.
     rng : Generator
         Random state of the draws of rows.
     budget : Budget
@@ -301,7 +294,7 @@ def screen(
     count = int(np.clip(_CELLS // rows.X.shape[1], _LEAST_ROWS, _ROWS))
     drawn = rows.draw(rng, count)
     basis = rank_basis(rows.X[drawn].astype(np.float64), _FUNCTIONS)
-    weights = at_rows(rows.weights, drawn)
+    weights = rows.weights[drawn]
     most = max(min(len(rows.kept) // _SHARE, _MOST), _FEW)
     selection = None
     residuals = rows.Y[drawn]
@@ -312,15 +305,15 @@ def screen(
         new = _significant(tested, basis[0], selected)[: most - len(selected)]
         if not new:
             break
-        proposed = _fitted(rows, selection, selected + new, family, rng, budget)
+        proposed = _fitted(rows, selection, selected + new, rng, budget)
         sample = replace(rows, scaler=proposed.scaler).take(drawn, _LANDMARKS)
-        value, point = settle(sample, family, proposed.point, NEAR)
+        value, point = settle(sample, proposed.point, NEAR)
         # Akaike's correction for the noise fitted by each new length scale.
         if value + 2 * len(new) / len(drawn) >= least:
             break
         selection = Selection(proposed.scaler, point)
         least = value
-        residuals = criterion_of(sample, family).residuals(point)
+        residuals = criterion_of(sample).residuals(point)
     return selection
 
 
@@ -349,7 +342,6 @@ def _fitted(
     rows: Rows,
     before: Selection | None,
     features: list[int],
-    family: int,
     rng: np.random.Generator,
     budget: Budget,
 ) -> Selection:
@@ -362,13 +354,13 @@ def _fitted(
     scaler = rows.scaler.select(features)
     selected = replace(rows, scaler=scaler)
     if before is None or 2 * len(before.features) <= len(features):
-        point = isotropic_start(selected, family, rng)
+        point = isotropic_start(selected, rng)
     else:
         columns = before.point[:-1]
         upper = np.sort(columns)[-max(len(before.point) // 4, 1)]
         new = np.full(len(scaler.features), upper)
         point = np.append(before.carried(scaler, new), before.point[-1])
-    search = Descents(selected, family, rng, budget.share(SHORT.iterations))
+    search = Descents(selected, rng, budget.share(SHORT.iterations))
     return Selection(scaler, search.learn_briefly(point)[0])
 
 

@@ -27,7 +27,7 @@ from nbsketch.tuning.criterion import (
     distance_of,
 )
 from nbsketch.tuning.descent import TAU_LIMITS, Budget, Curvature, Descent, descent_of
-from nbsketch.tuning.rows import Rows
+from nbsketch.tuning.rows import Rows, Training
 
 _START = (1000, 100)  # rows and landmarks of the isotropic start
 _MEDIAN_ROWS = 300  # for its median distance
@@ -77,38 +77,39 @@ def least_log_tau(n: int) -> float:
     return float(np.interp(share, [0, 1], [TAU_LIMITS[0], _ITERATIVE_LIMIT]))
 
 
-def criterion_of(sample: Sample, family: int) -> LeaveOneOut:
+def criterion_of(sample: Sample) -> LeaveOneOut:
     """Return the errors of leaving out blocks, or rows if there are no blocks."""
-    kind = LeaveOneOut if sample.blocks is None else LeaveBlocksOut
-    return kind(sample, family)
+    return (LeaveOneOut if sample.blocks is None else LeaveBlocksOut)(sample)
 
 
-def isotropic_start(rows: Rows, family: int, rng: np.random.Generator) -> NDArray:
+def isotropic_start(rows: Rows, rng: np.random.Generator) -> NDArray:
     """Return the best point with equal length scales, over bandwidths and tau."""
     sample = rows.sample(rng, *_START)
-    metric = distance_of(family).metric
+    metric = distance_of(rows.family).metric
     median = median_distance(sample.X[:_MEDIAN_ROWS], metric)
     log_inverse = np.full(sample.X.shape[1], -np.log(median))
     point = np.append(log_inverse, np.log(_TAU * len(sample.X)))
     moves = _WIDE if rows.labels is None else _WIDER
-    return settle(sample, family, point, moves)[1]
+    return settle(sample, point, moves)[1]
 
 
-def spread_start(isotropic: NDArray, count: int, family: int) -> NDArray:
-    """Return an isotropic point for `count` columns with the same mean distances."""
+def spread_start(rows: Rows, isotropic: NDArray) -> NDArray:
+    """Return an isotropic point for all columns with the same mean distances."""
+    count = len(rows.scaler.center)
     ratio = count / (len(isotropic) - 1)
-    shift = np.log(ratio) * distance_of(family).power
+    shift = np.log(ratio) * distance_of(rows.family).power
     return np.append(np.full(count, isotropic[0] - shift), isotropic[-1])
 
 
-def shared_start(point: NDArray, features: NDArray, family: int) -> NDArray:
-    """Return a point of features for columns, which share that of their feature."""
-    shift = np.log(np.bincount(features)) * distance_of(family).power
+def shared_start(rows: Rows, point: NDArray) -> NDArray:
+    """Return a point of features for the columns, which share that of their feature."""
+    features = rows.scaler.features
+    shift = np.log(np.bincount(features)) * distance_of(rows.family).power
     return np.append((point[:-1] - shift)[features], point[-1])
 
 
 def outer_product_start(
-    rows: Rows, family: int, point: NDArray, rng: np.random.Generator
+    rows: Rows, point: NDArray, rng: np.random.Generator
 ) -> NDArray:
     """Return a start for many features: relevances in proportion to gradients.
 
@@ -116,8 +117,7 @@ def outer_product_start(
     the fitted function (Radhakrishnan et al., Science 2024), damped by a square root.
     """
     for _ in range(3):
-        criterion = criterion_of(rows.sample(rng, *_START), family)
-        slopes = criterion.sensitivity(point)
+        slopes = criterion_of(rows.sample(rng, *_START)).sensitivity(point)
         top = slopes.max(initial=0)
         if top <= 0:
             return point
@@ -129,10 +129,10 @@ def outer_product_start(
 
 
 def settle(
-    sample: Sample, family: int, point: NDArray, moves: tuple[NDArray, NDArray]
+    sample: Sample, point: NDArray, moves: tuple[NDArray, NDArray]
 ) -> tuple[float, NDArray]:
     """Optimize tau and the common factor of the scales; return value and point."""
-    criterion = criterion_of(sample, family)
+    criterion = criterion_of(sample)
     log_taus = point[-1] + moves[1]
     tried = []
     if sample.log_tau is not None:
@@ -149,7 +149,6 @@ class Descents(NamedTuple):
     """Searches for length scales and tau, on a set of rows and within a budget."""
 
     rows: Rows
-    family: int
     rng: np.random.Generator
     budget: Budget
 
@@ -202,9 +201,10 @@ class Descents(NamedTuple):
 
     def _rounds(self, point: NDArray) -> Iterator[NDArray]:
         """Yield the points after each round on blocks."""
-        data = self.rows.training(self.rng)
+        data = Training.of(self.rows, self.rows.drawn(self.rng))
         limits = self._tau_limits(len(data.Y))
-        return rounds(data, self.family, point, self.rng, self.budget, limits)
+        args = point, self.rng, self.budget, limits
+        return rounds(data, self.rows.family, *args)
 
     def _is_clean(self, point: NDArray) -> bool:
         """Return whether there is hardly any noise."""
@@ -243,4 +243,4 @@ class Descents(NamedTuple):
         return second
 
     def _exact(self, drawn: NDArray) -> ExactCriterion:
-        return ExactCriterion(self.rows.take(drawn, 1), self.family)
+        return ExactCriterion(self.rows.take(drawn, 1))

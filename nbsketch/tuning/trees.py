@@ -115,9 +115,7 @@ def grow(
     >>> tree.leaf(0).tolist(), tree.route(np.array([[3.4], [3.6]])).tolist()
     ([0, 1, 2, 3], [0, 1])
     """
-    feature = [-1]
-    threshold = [0.0]
-    child = [0]
+    nodes = [[-1, 0.0, 0]]
     todo = [(0, np.arange(len(rows)))]
     leaves = list[NDArray]()
     upward = rows[0] <= rows.mean(axis=0)
@@ -125,23 +123,19 @@ def grow(
         node, index = todo.pop()
         split = _split(rows, scales, index, rng) if len(index) > largest else None
         if split is None:
-            child[node] = len(leaves)
+            nodes[node][2] = len(leaves)
             leaves.append(index)
             continue
-        feature[node], threshold[node], child[node] = (*split, len(feature))
-        feature += [-1, -1]
-        threshold += [0.0, 0.0]
-        child += [0, 0]
-        left = rows[index, split[0]] <= split[1]
-        sides = [(child[node] + 1, index[~left]), (child[node], index[left])]
-        todo += sides if upward[split[0]] else sides[::-1]
-    return Partition(
-        np.array(feature),
-        np.array(threshold),
-        np.array(child),
-        np.concatenate(leaves),
-        np.cumsum([0, *map(len, leaves)]),
-    )
+        column, center = split
+        below = len(nodes)
+        nodes[node] = [column, center, below]
+        nodes += [[-1, 0.0, 0], [-1, 0.0, 0]]
+        left = rows[index, column] <= center
+        sides = [(below + 1, index[~left]), (below, index[left])]
+        todo += sides if upward[column] else sides[::-1]
+    starts = np.cumsum([0, *map(len, leaves)])
+    feature, threshold, child = map(np.array, zip(*nodes, strict=True))
+    return Partition(feature, threshold, child, np.concatenate(leaves), starts)
 
 
 def _split(

@@ -24,7 +24,7 @@ from nbsketch.solvers.left_out import Fold
 from nbsketch.tuning.blocks import left_out_error
 from nbsketch.tuning.criterion import Sample
 from nbsketch.tuning.descent import LEAST_INVERSE, Budget
-from nbsketch.tuning.rows import Rows, Training, at_rows, prepare
+from nbsketch.tuning.rows import Rows, Training
 from nbsketch.tuning.screening import Selection, screen
 from nbsketch.tuning.search import (
     NEAR,
@@ -214,33 +214,35 @@ def tune(
     check_integer("max_iter", max_iter)
     budget = Budget(max_iter, max_seconds, callback)
     family = _BEST if family == "auto" else family
-    code = FAMILIES[family]
     columns = "both" if preprocessing == "auto" else preprocessing
-    search = ScaleSearch(code, columns, size, random_generator(rng), budget)
-    every = np.arange(len(X))
+    search = ScaleSearch(columns, size, random_generator(rng), budget)
+    Y = np.asarray(Y, dtype=np.float64)
     if merges_copies(cv) and not isinstance(X, PartitionedRows):
         sample_weight = merged_weights(X, Y, sample_weight)
-    weighed = every if sample_weight is None else every[sample_weight > 0]
-    folds = as_folds(cv, len(X), groups, sample_weight)
+    weights = np.ones(len(X)) if sample_weight is None else sample_weight
+    weighed = np.flatnonzero(weights)
+    folds = as_folds(cv, len(X), groups, weights)
     labels = block_labels(folds, len(X))
     with one_thread():
         # In ranks, a sample far outside would be a neighbor of the outermost.
         kind = "standard" if robust else columns
-        first = fit_scaler(X, kind, search.rng, weighed, weights=sample_weight)
-        rows = prepare(X, Y, sample_weight, first, weighed, alpha=alpha, labels=labels)
+        first = fit_scaler(X, kind, search.rng, weighed, weights=weights)
+        given = Rows(
+            X, Y, weights, first, weighed, FAMILIES[family], np.inf, alpha, labels
+        )
+        rows = given.standardized()
         point = None
         if robust:
-            kept, cut, point = trim(rows, code, search.rng, budget)
-            scaler = fit_scaler(X, columns, search.rng, kept, weights=sample_weight)
-            rows = prepare(X, Y, sample_weight, scaler, kept, cut, alpha, labels)
+            kept, cut, point = trim(rows, search.rng, budget)
+            scaler = fit_scaler(X, columns, search.rng, kept, weights=weights)
+            rows = replace(given, scaler=scaler, kept=kept, cut=cut).standardized()
         errors, best = search.choose(rows, search.candidates(rows, point))
     return _result(best, LEARNABLE[family], len(weighed), errors)
 
 
 class ScaleSearch(NamedTuple):
-    """Kernel family, options, random state and budget of all candidates."""
+    """Options, random state and budget of all candidates."""
 
-    family: int
     preprocessing: str
     size: int
     rng: np.random.Generator
@@ -255,7 +257,7 @@ class ScaleSearch(NamedTuple):
         """
         # Equal length scales concern the features, not their ranks.
         plain = rows.without_ranks()
-        isotropic = isotropic_start(plain, self.family, self.rng)
+        isotropic = isotropic_start(plain, self.rng)
         pool = {"isotropic": Selection(plain.scaler, isotropic)}
         selection = self._selected(rows)
         if selection is not None:
@@ -263,10 +265,9 @@ class ScaleSearch(NamedTuple):
             point = self._learned(selected, selection.point)
             pool["selected"] = Selection(selection.scaler, point)
         if selection is None or self._may_miss(rows, len(selection.features)):
-            features = rows.scaler.features
             if warm is not None:
-                few = len(features) < MANY
-                warm = shared_start(warm, features, self.family) if few else None
+                few = len(rows.scaler.features) < MANY
+                warm = shared_start(rows, warm) if few else None
             point = self._learned(rows, self._start(rows, isotropic), warm)
             pool["learned"] = Selection(rows.scaler, point)
         return pool
@@ -275,7 +276,7 @@ class ScaleSearch(NamedTuple):
         """Return the relevant features among many, and a scaler for them."""
         if rows.X.shape[1] <= MANY or self.budget.is_spent:
             return None
-        selection = screen(rows, self.family, self.rng, self.budget)
+        selection = screen(rows, self.rng, self.budget)
         if selection is None or len(selection.features) > MANY:
             return selection
         # With few features, more of them get rank scores.
@@ -294,22 +295,21 @@ class ScaleSearch(NamedTuple):
 
     def _start(self, rows: Rows, isotropic: NDArray) -> NDArray:
         """Return a point for all columns with the same mean distances."""
-        count = len(rows.scaler.center)
-        point = spread_start(isotropic, count, self.family)
-        if count < MANY:
+        point = spread_start(rows, isotropic)
+        if len(rows.scaler.center) < MANY:
             return point
-        return outer_product_start(rows, self.family, point, self.rng)
+        return outer_product_start(rows, point, self.rng)
 
     def _learned(
         self, rows: Rows, point: NDArray, warm: NDArray | None = None
     ) -> NDArray:
-        search = Descents(rows, self.family, self.rng, self.budget)
+        search = Descents(rows, self.rng, self.budget)
         if rows.labels is None:
             return search.learn(point, warm)
         # Blocks alone have 1.6 times the error on one in three parts of concrete.
         sample = rows.sample(self.rng, _VALIDATION_ROWS, _VALIDATION_LANDMARKS[1])
         tried = [search.learn(point), search.by_evidence(point)]
-        settled = [settle(sample, self.family, p, NEAR) for p in tried]
+        settled = [settle(sample, p, NEAR) for p in tried]
         return min(settled, key=lambda pair: pair[0])[1]
 
     def choose(
@@ -324,14 +324,14 @@ class ScaleSearch(NamedTuple):
         for name, (scaler, start) in pool.items():
             scaled = replace(rows, scaler=scaler)
             sample = scaled.take(drawn, landmarks)
-            starts = _without_rare(sample, self.family, start)
-            settled = [settle(sample, self.family, s, NEAR) for s in (*starts, start)]
+            starts = _without_rare(sample, start)
+            settled = [settle(sample, s, NEAR) for s in (*starts, start)]
             errors[name], point = min(settled, key=lambda pair: pair[0])
             pool[name] = Selection(scaler, point)
             if rows.is_noisy and rows.has_blocks:
                 # On small blocks, whose error resembles that of all rows.
                 training = Training.of(scaled, together)
-                args = training, self.family, point, self.rng
+                args = training, rows.family, point, self.rng
                 errors[name] = left_out_error(*args)
             # Akaike's correction for the noise fitted by each length scale.
             most = len(point) if rows.labels is None else _DIRECTIONS
@@ -354,10 +354,10 @@ class ScaleSearch(NamedTuple):
         size = min(self.size, _MOST_LANDMARKS // 2)
         drawn = rows.draw(self.rng, max(3 * size, _VALIDATION_ROWS))
         sample = replace(rows, scaler=scaler).take(drawn, size)
-        error, point = settle(sample, self.family, start, NEAR)
+        error, point = settle(sample, start, NEAR)
         for _ in range(_MOST_STEPS):
             before = error
-            error, longer = settle(sample, self.family, point, _LONGER)
+            error, longer = settle(sample, point, _LONGER)
             if error > before - _GAIN:
                 break
             point = longer
@@ -365,7 +365,7 @@ class ScaleSearch(NamedTuple):
         return Selection(scaler, np.append(moved, start[-1]))
 
 
-def _without_rare(sample: Sample, family: int, point: NDArray) -> list[NDArray]:
+def _without_rare(sample: Sample, point: NDArray) -> list[NDArray]:
     """Return the point without irrelevant rare columns, if there are any.
 
     Rare columns have one value in nearly all rows. They are relevant if the residuals
@@ -376,8 +376,8 @@ def _without_rare(sample: Sample, family: int, point: NDArray) -> list[NDArray]:
     if not rare.any():
         return []
     without = np.where(np.append(rare, False), LEAST_INVERSE, point)
-    _, without = settle(sample, family, without, NEAR)
-    residuals = np.abs(criterion_of(sample, family).residuals(without)).sum(axis=1)
+    _, without = settle(sample, without, NEAR)
+    residuals = np.abs(criterion_of(sample).residuals(without)).sum(axis=1)
     sizes = residuals @ others[:, rare] / others[:, rare].sum(axis=0)
     rare[rare] = sizes <= _LARGE * residuals.mean()
     without = np.where(np.append(rare, False), LEAST_INVERSE, point)
@@ -404,7 +404,7 @@ def _result(
 
 
 def trim(
-    rows: Rows, family: int, rng: np.random.Generator, budget: Budget
+    rows: Rows, rng: np.random.Generator, budget: Budget
 ) -> tuple[NDArray, float, NDArray]:
     """Return the indices of the inliers, a threshold for the Huber loss, and a point.
 
@@ -418,33 +418,33 @@ def trim(
     """
     candidates = rows
     targets = rows.Y[rows.kept]
-    weights = at_rows(rows.weights, rows.kept)
+    weights = rows.weights[rows.kept]
     rows = rows.clipped()
-    point = isotropic_start(rows, family, rng)
+    point = isotropic_start(rows, rng)
     curvature = None
     for limit in (OUT, _IN, _IN):
         if limit == _IN:
-            search = Descents(rows, family, rng, budget)
+            search = Descents(rows, rng, budget)
             most = None if curvature else _FIRST
             point, curvature = search.learn_briefly(point, curvature, most)
-        residuals, fitted = _residuals(rows, candidates, point, family, rng)
+        residuals, fitted = _residuals(rows, candidates, point, rng)
         usual = inliers(residuals, targets, limit, ~fitted, weights)
         sizes = np.linalg.norm(residuals[usual & ~fitted], axis=1)
         cut = _CUT * float(np.median(sizes)) if sizes.size else 0.0
         rows = candidates.keep(candidates.kept[usual], cut)
         if limit == OUT and not usual.all():
-            point = isotropic_start(rows, family, rng)
+            point = isotropic_start(rows, rng)
     if not usual.all():
-        usual[~usual] = _are_flagged(rows, candidates.kept[~usual], point, family)
+        usual[~usual] = _are_flagged(rows, candidates.kept[~usual], point)
         rows = candidates.keep(candidates.kept[usual], cut)
-    tails = _tails(~usual, residuals, candidates, point, family, budget)
+    tails = _tails(~usual, residuals, candidates, point, budget)
     if tails.any():
         return candidates.kept[usual | tails], np.inf, point
     spread = np.sqrt(rows.Y[rows.kept].var(axis=0).mean())
     return rows.kept, cut / spread if min(cut, spread) > 0 else np.inf, point
 
 
-def _are_flagged(rows: Rows, trimmed: NDArray, point: NDArray, family: int) -> NDArray:
+def _are_flagged(rows: Rows, trimmed: NDArray, point: NDArray) -> NDArray:
     """Return the mask of trimmed rows that are inliers but for values of rare columns.
 
     Flags without effect leave their rows without neighbors. Values outside the range of
@@ -460,7 +460,7 @@ def _are_flagged(rows: Rows, trimmed: NDArray, point: NDArray, family: int) -> N
     inside = np.clip(X, sample.X.min(axis=0), sample.X.max(axis=0)) == X
     flagged = ((usual != X) & rare).any(axis=1)
     flagged &= (inside | ~rare).all(axis=1)
-    criterion = criterion_of(sample, family)
+    criterion = criterion_of(sample)
     predict = criterion.predictor(point)
     offset = np.median(sample.Y - predict(sample.X), axis=0)
     residuals = rows.Y[trimmed] - predict(np.where(rare, usual, X)) - offset
@@ -479,7 +479,6 @@ def _tails(
     residuals: NDArray,
     candidates: Rows,
     point: NDArray,
-    family: int,
     budget: Budget,
 ) -> NDArray:
     """Return the mask of trimmed rows that are tails of the signal.
@@ -495,8 +494,8 @@ def _tails(
         tails[trimmed] = have_neighbors(others, trimmed, rng)
     if not tails.any():
         return tails
-    point, _ = Descents(candidates, family, rng, budget).learn_briefly(point)
-    plain, _ = _residuals(candidates, candidates, point, family, rng)
+    point, _ = Descents(candidates, rng, budget).learn_briefly(point)
+    plain, _ = _residuals(candidates, candidates, point, rng)
     return tails & is_learned(tails, residuals, plain)
 
 
@@ -524,7 +523,7 @@ def _nearest(others: NDArray, rows: NDArray) -> NDArray:
 
 
 def _residuals(
-    rows: Rows, candidates: Rows, point: NDArray, family: int, rng: np.random.Generator
+    rows: Rows, candidates: Rows, point: NDArray, rng: np.random.Generator
 ) -> tuple[NDArray, NDArray]:
     """Return residuals of all candidates (k, d) for a small fit to some of `rows`.
 
@@ -532,7 +531,7 @@ def _residuals(
     no fold leaves out.
     """
     drawn = rows.draw(rng, _FIT[0])
-    criterion = criterion_of(rows.take(drawn, _FIT[1]), family)
+    criterion = criterion_of(rows.take(drawn, _FIT[1]))
     predict = criterion.predictor(point)
     residuals = candidates.Y[candidates.kept] - rows.values(predict, candidates.kept)
     # The mean of the targets is not in the predictions.

@@ -450,7 +450,7 @@ def _check_dense(model: Any) -> None:
 
 def _table_values(model: Any, rows: NDArray) -> NDArray:
     """Return predictions or probabilities at encoded samples of a table."""
-    return model._outputs(model.machine_.prepare(rows))
+    return model._outputs(rows)
 
 
 def _rows(model: Any, X: Any) -> NDArray:

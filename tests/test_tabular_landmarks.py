@@ -18,7 +18,7 @@ def test_left_out_errors_of_leaves_are_too_large_at_landmarks():
     Y = np.sin(3 * Z[:, :1]) * Z[:, 1:]
     rows, new, form = Z[:800], Z[800:], form_of("matern-3/2", np.ones(2))
     base, _ = Ridge(np.ones(2), rows, np.ones(800), rows[:80], rng).fit(Y[:800])
-    rest = Y - base.values(Z)
+    rest = Y - base.predict(Z)
     leaf = fit_leaf(form, training(rows, rest[:800]), 1e-8)
     error = rest[800:] - evaluate(form, new, rows) @ leaf.coef - leaf.intercept
     at_landmarks, at_others, at_new = (

@@ -21,7 +21,6 @@ from nbsketch.tabular.leaves import fit_leaf, pooled_error
 from nbsketch.tabular.machine import stack_weights
 from nbsketch.tabular.members import fit_on_tree
 from nbsketch.tabular.noise import fit_noise
-from nbsketch.tabular.problem import Points
 from nbsketch.tabular.ridge import Ridge
 from nbsketch.tabular.scales import Scales, best_penalty, form_of
 from nbsketch.tabular.suspects import few_gross_errors
@@ -272,7 +271,7 @@ def test_predictions_are_those_of_the_leaf(family):
     new = some_rows(40, seed=3)[0]
     rng, tau = np.random.default_rng(0), 1e-4
     member, _ = fit_on_tree(training(rows, Y), Scales(family, SCALES, tau), 100, rng)
-    actual, part = member.predict(Points(new, new, rows)), member.tree.partition
+    actual, part = member.predict(new, rows), member.tree.partition
     for i in range(part.n_leaves):
         mine, index = part.route(new) == i, part.leaf(i)
         desired = exact_fit(family, rows[index], Y[index], tau)(new[mine])
@@ -308,8 +307,7 @@ def test_a_singular_leaf_gets_a_larger_penalty():
     singular = Scales("laplacian", SCALES, 1e-30)
     rng = np.random.default_rng(0)
     member, residual = fit_on_tree(training(rows, Y), singular, 30, rng)
-    points = Points(rows[:1], rows[:1], rows)
-    assert_allclose(member.predict(points), Y.mean(), rtol=1e-4)
+    assert_allclose(member.predict(rows[:1], rows), Y.mean(), rtol=1e-4)
     assert_allclose(residual[:, 0], (Y[:, 0] - Y.mean()) * 30 / 29, rtol=1e-2)
 
 
@@ -338,7 +336,7 @@ def test_base_is_the_ridge_on_landmarks(weighted):
 
     every = np.arange(400)
     taus = np.logspace(-5, 3, 17)
-    predicted = base.values(rows)
+    predicted = base.predict(rows)
     errors = [np.abs(values(fit(every, tau), every) - predicted).max() for tau in taus]
     tau = taus[int(np.argmin(errors))]
     assert min(errors) < 1e-6

@@ -234,7 +234,7 @@ def test_predictions_are_the_stack_of_base_and_leaves(leaves, new):
     assert_allclose(machine.weights.sum(), 1)
     out = 0.0
     for member, weight in zip(machine.members, machine.weights, strict=True):
-        out += weight * member.predict(points)
+        out += weight * member.predict(points, machine.rows)
     out = machine.center + machine.spread * out
     assert_allclose(leaves.predict(new[0][:50]), out[:, 0], rtol=1e-10)
     base, *others = machine.members
@@ -253,7 +253,7 @@ def test_pickles_do_not_have_what_predictions_prepare(leaves, new):
 
 def test_a_callback_is_told_and_can_stop(monkeypatch):
     X, y = some_table(300)
-    stages, steps, told = [], [], fit._report
+    stages, steps, told = [], [], fit.report_search
 
     def stop(state):
         stages.append(state.stage)
@@ -263,7 +263,7 @@ def test_a_callback_is_told_and_can_stop(monkeypatch):
         steps.append(iteration)
         return told(iteration, error)
 
-    monkeypatch.setattr(fit, "_report", counted)
+    monkeypatch.setattr(fit, "report_search", counted)
     model = TabularKernelRegressor(callback=stop, random_state=0)
     with small_leaves(leaf_rows=150):
         model.fit(X, y)

@@ -44,7 +44,6 @@ from nbsketch.tabular.partners import (
     folds_of,
     lowers_log_loss,
 )
-from nbsketch.tabular.problem import Points
 from nbsketch.tabular.reading import as_frame, check_table
 from nbsketch.tabular.scales import LARGE
 from nbsketch.tabular.suspects import Suspects
@@ -150,7 +149,9 @@ class TabularModel(SaveMixin, CallbackSupportMixin, BaseEstimator):
         self.n_copies_ = n_given - len(numbers.y)
         labelled = is_classifier(self)
         folds = folds_of_kept(self.cv, groups, numbers, classification=labelled)
-        warn_of_divided_copies(self.cv, folds, _among(place, numbers.kept))
+        index = numbers.X.ravel()
+        among = None if place is None else np.searchsorted(index, place[index])
+        warn_of_divided_copies(self.cv, folds, among)
         blocks = block_labels(folds, len(numbers.y))
         self.columns_, rows = fit_table(
             table, y, weights, classification=labelled, blocks=blocks
@@ -159,12 +160,14 @@ class TabularModel(SaveMixin, CallbackSupportMixin, BaseEstimator):
         names = self.columns_.feature_names
         check_spread("X", rows, names)
         warn_of_constants("X", rows, names)
-        kept = TrainingRows.of(rows, y, weights)
-        relative = kept.relative_weights
-        relative = np.ones(len(rows)) if relative is None else relative
+        relative = numbers.relative_weights
+        relative = np.ones(len(index)) if relative is None else relative
         relative = np.maximum(relative, _LEAST_WEIGHT)
-        data = Training(kept.X, kept.y, relative, blocks)
-        return data, _places(len(y), kept.kept, stand_ins)
+        rows = rows if len(index) == len(rows) else rows[index]
+        place = np.full(len(y), -1)
+        place[index] = np.arange(len(index))
+        place = place if stand_ins is None else place[stand_ins]
+        return Training(rows, numbers.y, relative, blocks), place
 
     def _fit_rows(
         self,
@@ -270,14 +273,9 @@ class TabularModel(SaveMixin, CallbackSupportMixin, BaseEstimator):
         changes = self.machine_.importances(self.columns_.owners, self.n_features_in_)
         return changes / (changes.sum() or 1.0)
 
-    def _outputs(self, points: Points) -> NDArray:
-        """Return predictions (n,) or (n, d), or probabilities."""
+    def _outputs(self, encoded: NDArray) -> NDArray:
+        """Return predictions (n,) or (n, d), or probabilities, at encoded rows."""
         raise NotImplementedError
-
-    def _points(self, X: Any) -> Points:
-        """Return new samples, encoded and preprocessed."""
-        encoded = self._encoded(X)
-        return self.machine_.prepare(encoded)
 
     def _encoded(self, X: Any) -> NDArray:
         """Return new samples, encoded."""
@@ -334,18 +332,3 @@ class TabularModel(SaveMixin, CallbackSupportMixin, BaseEstimator):
         tags.input_tags.string = True
         tags.input_tags.categorical = True
         return tags
-
-
-def _among(place: NDArray | None, kept: NDArray | None) -> NDArray | None:
-    """Return the representatives of some rows, numbered within these."""
-    if place is None or kept is None:
-        return place
-    return np.searchsorted(kept, place[kept])
-
-
-def _places(n: int, kept: NDArray | None, place: NDArray | None) -> NDArray:
-    """Return the position among the kept rows of each row or its representative."""
-    kept = np.arange(n) if kept is None else kept
-    out = np.full(n, -1)
-    out[kept] = np.arange(len(kept))
-    return out if place is None else out[place]

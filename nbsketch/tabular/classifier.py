@@ -17,7 +17,6 @@ from nbsketch.solvers.left_out import effective_number
 from nbsketch.tabular._model import TabularModel
 from nbsketch.tabular.calibration import N_SLOPES, calibrate, two_columns
 from nbsketch.tabular.partners import logarithms, pool_weights, pooled
-from nbsketch.tabular.problem import Points
 from nbsketch.tabular.suspects import Suspects
 from nbsketch.tuning.rows import Training
 
@@ -115,14 +114,15 @@ class TabularKernelClassifier(ClassifierScore, LogProbabilities, TabularModel):
     @rowwise(table_by_row)
     def predict_proba(self, X: Any) -> NDArray:
         """Return the class probabilities, of shape (n, c)."""
-        return self._outputs(self._points(X))
+        return self._outputs(self._encoded(X))
 
-    def _outputs(self, points: Points) -> NDArray:
-        scores = two_columns(self.machine_.predict(points))
+    def _outputs(self, encoded: NDArray) -> NDArray:
+        machine = self.machine_
+        scores = two_columns(machine.predict(machine.prepare(encoded)))
         chances = [self.calibration_.probabilities(scores)]
         if not self.partners_:
             return chances[0]
-        chances += [partner.predict(points.encoded) for partner in self.partners_]
+        chances += [partner.predict(encoded) for partner in self.partners_]
         return pooled(self.partner_weights_, logarithms(chances))
 
     @rowwise(table_by_row)

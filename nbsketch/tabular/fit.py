@@ -18,9 +18,8 @@ from nbsketch.losses import (
 )
 from nbsketch.rows.transform import fit_scaler
 from nbsketch.solvers.left_out import OrderEffect
-from nbsketch.tabular.machine import Machine, stack_weights
+from nbsketch.tabular.machine import Machine, Member, stack_weights
 from nbsketch.tabular.members import fit_on_tree
-from nbsketch.tabular.problem import Member
 from nbsketch.tabular.ridge import VALIDATION, Ridge, table_order
 from nbsketch.tabular.scales import (
     ALONE,

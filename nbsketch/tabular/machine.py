@@ -25,13 +25,36 @@ from nbsketch._machine.blas import one_thread
 from nbsketch._report.fields import array, stored
 from nbsketch.files.states import scaler
 from nbsketch.rows.transform import InputScaler
-from nbsketch.tabular.problem import Member, Points
 
 # Number of training rows at which columns are permuted.
 _PERMUTED = 500
 _PULL = 0.05
 # Weight of the constraint on the sum, as an additional least squares equation.
 _SUM = 1e4
+
+
+class Member:
+    """A fitted function that is part of a tabular model.
+
+    Attributes
+    ----------
+    scales : ndarray of shape (p,)
+        Inverse length scales of its kernel.
+    """
+
+    scales: NDArray
+
+    def predict(self, rows: NDArray, training: NDArray) -> NDArray:
+        """Return the values (m, d) at preprocessed rows, given those of training."""
+        raise NotImplementedError
+
+    def n_numbers(self) -> int:
+        """Return the number of floats for predictions, without the training rows."""
+        raise NotImplementedError
+
+    def summary(self) -> tuple[str, str]:
+        """Return the entry of a summary: kind and description of the member."""
+        raise NotImplementedError
 
 
 @stored
@@ -101,11 +124,11 @@ class Machine:
         drawn = np.random.default_rng(0).permutation(len(self.rows))[:_PERMUTED]
         rows = self.rows[drawn]
         columns = owners[self.scaler.features]
-        before = self.predict(Points(rows, rows, self.rows))
+        before = self.predict(rows)
         out = np.zeros(count)
         for j in np.unique(columns):
             moved = np.where(columns == j, np.roll(rows, 1, axis=0), rows)
-            change = self.predict(Points(moved, moved, self.rows)) - before
+            change = self.predict(moved) - before
             out[j] = np.square(change / self.spread).sum(axis=1).mean()
         return out
 
@@ -113,18 +136,18 @@ class Machine:
         """Return the number of floats stored for prediction."""
         return self.rows.size + sum(member.n_numbers() for member in self.members)
 
-    def prepare(self, X: NDArray) -> Points:
-        """Return encoded rows, and the same rows clipped and preprocessed."""
+    def prepare(self, X: NDArray) -> NDArray:
+        """Return encoded rows, clipped and preprocessed."""
         clipped = np.clip(X, self.low, self.high).astype(X.dtype, copy=False)
-        return Points(X, self.scaler.transform(clipped), self.rows)
+        return self.scaler.transform(clipped)
 
-    def predict(self, points: Points) -> NDArray:
-        """Return predictions of shape (n, d)."""
-        out = np.zeros((len(points.rows), len(self.center)))
+    def predict(self, rows: NDArray) -> NDArray:
+        """Return predictions at preprocessed rows, of shape (n, d)."""
+        out = np.zeros((len(rows), len(self.center)))
         with one_thread():
             for member, weight in zip(self.members, self.weights, strict=True):
                 if weight > 0:
-                    out += weight * member.predict(points)
+                    out += weight * member.predict(rows, self.rows)
         return self.clipped(self.center + self.spread * out)
 
     def shifted(self, shift: float) -> Self:
@@ -165,35 +188,37 @@ def stack_weights(
     w = np.ones(left_out.sum()) if sample_weight is None else sample_weight[left_out]
     E = np.einsum("n,ind,jnd->ij", w, residuals, residuals, optimize=True)
     E /= max(len(w), 1)
-    best = _least_weights(E)
     used = np.arange(len(E))
+    best = _least_weights(E, used)
     limit = (1 + tolerance) ** 2 * best @ E @ best
     while tolerance and len(used) > 1:
         trials = [np.delete(used, i) for i in range(len(used))]
-        solved = [_least_weights(E[np.ix_(trial, trial)]) for trial in trials]
-        squares = [
-            v @ E[np.ix_(trial, trial)] @ v
-            for v, trial in zip(solved, trials, strict=True)
-        ]
+        solved = [_least_weights(E, trial) for trial in trials]
+        squares = [weights @ E @ weights for weights in solved]
         least = int(np.argmin(squares))
         if not squares[least] <= limit:
             break
         used = trials[least]
-        best = np.zeros(len(E))
-        best[used] = solved[least]
+        best = solved[least]
     return best
 
 
-def _least_weights(E: NDArray) -> NDArray[np.float64]:
-    """Return the weights for mean products E (k, k) of residuals."""
+def _least_weights(E: NDArray, used: NDArray) -> NDArray[np.float64]:
+    """Return the weights of the models used, given mean products (k, k) of residuals.
+
+    Those of other models are zero.
+    """
+    out = np.zeros(len(E))
+    E = E[np.ix_(used, used)]
     k = len(E)
-    least = float(E.diagonal().min(initial=np.inf))
+    least = float(E.diagonal().min())
     if k == 1 or not np.isfinite(least) or least <= 0:
-        best = np.argmin(np.nan_to_num(E.diagonal(), nan=np.inf))
-        return np.eye(k)[best] if k else np.ones(0)
+        out[used[np.argmin(np.nan_to_num(E.diagonal(), nan=np.inf))]] = 1.0
+        return out
     # The factor of E uses its eigenvectors, because E may be singular.
     values, vectors = np.linalg.eigh(E / least + _PULL * np.eye(k))
     root = np.sqrt(np.maximum(values, 0))[:, None] * vectors.T
     system = np.vstack([root, np.full((1, k), _SUM)])
     weights = scipy.optimize.nnls(system, np.append(np.zeros(k), _SUM))[0]
-    return weights / weights.sum()
+    out[used] = weights / weights.sum()
+    return out

@@ -13,7 +13,7 @@ from nbsketch._report.validation import check_choice
 from nbsketch.gram import CompiledForm, Product
 from nbsketch.kernels import LEARNABLE, StationaryKernel
 from nbsketch.tabular.leaves import Leaf, fit_leaf
-from nbsketch.tabular.problem import Member, Points
+from nbsketch.tabular.machine import Member
 from nbsketch.tabular.scales import Scales, kernel_of
 from nbsketch.tuning.rows import Training
 from nbsketch.tuning.trees import Partition, grow
@@ -122,9 +122,9 @@ class Leaves(Member):
         """The kernel with its length scales."""
         return kernel_of(self.family, self.scales)
 
-    def predict(self, points: Points) -> NDArray:
-        """Return the values (m, d) at some points."""
-        return self.tree.predict(self.kernel, points.training, points.rows)
+    def predict(self, rows: NDArray, training: NDArray) -> NDArray:
+        """Return the values (m, d) at preprocessed rows, given those of training."""
+        return self.tree.predict(self.kernel, training, rows)
 
     def n_numbers(self) -> int:
         """Return the number of coefficients and of row indices in the tree."""

@@ -60,7 +60,7 @@ class Noise:
 
     def sigma(self, rows: NDArray) -> NDArray:
         """Return the local scale of errors at preprocessed rows, (n, d)."""
-        return np.exp(np.clip(self.size.values(rows), *self.ends))
+        return np.exp(np.clip(self.size.predict(rows), *self.ends))
 
     def quantiles(self, levels: NDArray) -> NDArray:
         """Return quantiles of the scores, (levels, d), without a correction."""

@@ -26,7 +26,6 @@ from nbsketch.tabular._model import TabularModel
 from nbsketch.tabular.fit import SQUARE, LeftOutRows
 from nbsketch.tabular.machine import stack_weights
 from nbsketch.tabular.noise import fit_noise
-from nbsketch.tabular.problem import Points
 from nbsketch.tabular.suspects import Suspects, errors_beside
 from nbsketch.tabular.working import losses_of, stacked
 from nbsketch.tuning.rows import Training
@@ -184,7 +183,7 @@ class TabularKernelRegressor(
         residual = self._stack_partners(left_out, Y, values)
         machine = self.machine_
         with one_thread():
-            at = machine.prepare(data.rows[drawn]).rows
+            at = machine.prepare(data.rows[drawn])
             kept = np.isfinite(residual).all(axis=1)
             errors = at[kept], residual[kept], weights[kept]
             self.noise_ = fit_noise(machine.scales, *errors, rng)
@@ -217,13 +216,13 @@ class TabularKernelRegressor(
     @rowwise(table_by_row)
     def predict(self, X: Any) -> NDArray:
         """Return the predictions for X, of shape (n,) or (n, d)."""
-        return self._outputs(self._points(X))
+        return self._outputs(self._encoded(X))
 
-    def _outputs(self, points: Points) -> NDArray:
+    def _outputs(self, encoded: NDArray) -> NDArray:
         if isinstance(self.loss_, PinballLoss):
             levels = self.noise_.quantiles(np.array([self.loss_.quantile]))
-            return self._spread(points, levels)[..., 0]
-        values = self._values(points)
+            return self._spread(encoded, levels)[..., 0]
+        values = self._values(encoded, self.machine_.prepare(encoded))
         return values[:, 0] if self._single else values
 
     @rowwise(table_by_row)
@@ -248,7 +247,7 @@ class TabularKernelRegressor(
         """
         check_is_fitted(self)
         tau = np.array(check_levels("levels", np.atleast_1d(np.asarray(levels))))
-        return self._spread(self._points(X), self.noise_.quantiles(tau))
+        return self._spread(self._encoded(X), self.noise_.quantiles(tau))
 
     @rowwise(lambda method, X, y: table_by_row(method, X, as_values(y, ())))
     def predict_cdf(self, X: Any, y: ArrayLike) -> NDArray:
@@ -269,7 +268,7 @@ class TabularKernelRegressor(
         ndarray of shape (n, k) or (n, d, k)
             Probabilities.
         """
-        center, sigma = self._law(self._points(X))
+        center, sigma = self._law(self._encoded(X))
         values = as_values(y, center.shape[: 1 if self._single else 2])
         values = values[:, None] if self._single else values
         levels = self.noise_.levels((values - center[:, :, None]) / sigma[:, :, None])
@@ -302,7 +301,7 @@ class TabularKernelRegressor(
         """
         check_is_fitted(self)
         level = check_level("coverage", coverage)
-        return self._spread(self._points(X), self.noise_.limits(level))
+        return self._spread(self._encoded(X), self.noise_.limits(level))
 
     def _stack_partners(
         self, left_out: LeftOutRows, Y: NDArray, values: list[NDArray]
@@ -336,23 +335,24 @@ class TabularKernelRegressor(
             values = np.log(np.maximum(values, np.finfo(float).tiny))
         return self.machine_.clipped(values)
 
-    def _values(self, points: Points) -> NDArray:
+    def _values(self, encoded: NDArray, rows: NDArray) -> NDArray:
         """Return the predictions of the kernel model and its partners, (n, d)."""
-        out = self.machine_.predict(points) * (1 - self.partner_weights_.sum())
+        out = self.machine_.predict(rows) * (1 - self.partner_weights_.sum())
         pairs = zip(self.partner_weights_, self.partners_, strict=True)
         for weight, partner in pairs:
-            out += weight * self._scores(partner.predict(points.encoded))
+            out += weight * self._scores(partner.predict(encoded))
         return self.loss_.mean(out)
 
-    def _law(self, points: Points) -> tuple[NDArray, NDArray]:
+    def _law(self, encoded: NDArray) -> tuple[NDArray, NDArray]:
         """Return predictions and local scales of errors, (n, d) each."""
+        rows = self.machine_.prepare(encoded)
         with one_thread():
-            sigma = self.noise_.sigma(points.rows)
-        return self._values(points), sigma
+            sigma = self.noise_.sigma(rows)
+        return self._values(encoded, rows), sigma
 
-    def _spread(self, points: Points, scores: NDArray) -> NDArray:
+    def _spread(self, encoded: NDArray, scores: NDArray) -> NDArray:
         """Return predictions plus local scales times scores (levels, d)."""
-        center, sigma = self._law(points)
+        center, sigma = self._law(encoded)
         out = center[:, :, None] + sigma[:, :, None] * scores.T
         if isinstance(self.loss_, LogLinkLoss):
             out = np.maximum(out, 0.0)

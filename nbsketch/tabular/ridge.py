@@ -30,7 +30,7 @@ from nbsketch.solvers.left_out import (
 )
 from nbsketch.solvers.ridge import RidgePath
 from nbsketch.solvers.spectrum import CovarianceSpectrum, moments
-from nbsketch.tabular.problem import Member, Points
+from nbsketch.tabular.machine import Member
 from nbsketch.tabular.scales import SMOOTH, form_of, kernel_of
 from nbsketch.tuning.rows import Training
 
@@ -75,12 +75,8 @@ class LandmarkFunction(Member):
         """The function k(x, L) c."""
         return Product(kernel_of(SMOOTH, self.scales), self.landmarks, self.coef.T)
 
-    def predict(self, points: Points) -> NDArray:
-        """Return the values (m, d) at some points."""
-        return self.values(points.rows)
-
-    def values(self, rows: NDArray) -> NDArray:
-        """Return the values (m, d) at preprocessed rows (m, p)."""
+    def predict(self, rows: NDArray, training: NDArray | None = None) -> NDArray:
+        """Return the values (m, d) at preprocessed rows; others are not needed."""
         return self._product(rows).T + self.intercept
 
     def n_numbers(self) -> int:

@@ -143,10 +143,9 @@ def learn_scales(
     if is_large:
         finer = learn(data, FAMILIES[SMOOTH], points[0], rng, budget)
         points = [min(points[0], finer, key=partial(_leaf_error, data, SMOOTH))]
-    tree = grow(data.rows, np.exp(points[0][:-1]), _PENALTY_ROWS, rng)
-    drawn = rng.integers(tree.n_leaves, size=_LEAVES if is_large else 1)
-    sample = [tree.leaf(int(i)) for i in drawn]
-    smooth = best_penalty(data, Scales.at(SMOOTH, points[0]), sample)
+    smooth = Scales.at(SMOOTH, points[0])
+    sample = penalty_leaves(data, smooth.inverse, _LEAVES if is_large else 1, rng)
+    smooth = best_penalty(data, smooth, sample)
     if len(points) == 1:
         points.append(_rough_point(data, smooth, is_large, rng, budget))
     scales = [smooth, best_penalty(data, Scales.at(ROUGH, points[1]), sample)]
@@ -265,6 +264,14 @@ def ratio_of_halves(data: Training, scales: Scales, rng: np.random.Generator) ->
         left_out_error(data, scales, part)(scales.tau) for part in (leaves, halves)
     )
     return float(np.sqrt(whole / divided)) if 0 < divided < np.inf else 1.0
+
+
+def penalty_leaves(
+    data: Training, inverse: NDArray, count: int, rng: np.random.Generator
+) -> list[NDArray]:
+    """Return the rows of leaves, drawn with replacement, to choose a penalty on."""
+    tree = grow(data.rows, inverse, _PENALTY_ROWS, rng)
+    return [tree.leaf(int(i)) for i in rng.integers(tree.n_leaves, size=count)]
 
 
 def best_penalty(data: Training, scales: Scales, leaves: Iterable[NDArray]) -> Scales:

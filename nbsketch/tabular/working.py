@@ -28,11 +28,9 @@ from nbsketch.rows.outliers import (
 )
 from nbsketch.tabular.machine import stack_weights
 from nbsketch.tabular.members import fit_on_tree
-from nbsketch.tabular.problem import Points
-from nbsketch.tabular.scales import Scales, best_penalty
+from nbsketch.tabular.scales import Scales, best_penalty, penalty_leaves
 from nbsketch.tabular.suspects import isotropic, parts
 from nbsketch.tuning.rows import Rows, Training
-from nbsketch.tuning.trees import grow
 from nbsketch.tuning.tuner import have_neighbors
 
 # Huber threshold in robust standard deviations: 95 % of the efficiency of the square
@@ -47,8 +45,6 @@ _PASSES = 6
 _STEADY = 2e-3
 # Passes for the weights of the stack, which need no refit.
 _STACKED = 5
-# Number of rows of the leaf that chooses penalties.
-_PENALTY_ROWS = 800
 # Minimum number of rows that tell which of them have neighbors.
 _LEAST_ROWS = 30
 # Length scales are learned on residuals cut at this many robust deviations.
@@ -212,8 +208,7 @@ def reweighted(
     """
     center, spread = units
     seed = int(rng.integers(2**31))
-    tree = grow(data.rows, scales[0].inverse, _PENALTY_ROWS, rng)
-    sample = [tree.leaf(int(rng.integers(tree.n_leaves)))]
+    sample = penalty_leaves(data, scales[0].inverse, 1, rng)
     first = scales[0]
     before = np.inf
     part = data
@@ -223,7 +218,7 @@ def reweighted(
         fitted = part.Y - residual
         is_kept = np.isnan(fitted)  # in blocks that are never left out
         if is_kept.any():
-            at_all = member.predict(Points(part.rows, part.rows, part.rows))
+            at_all = member.predict(part.rows, part.rows)
             fitted = np.where(is_kept, at_all, fitted)
         scores = np.clip(
             _leveled(center + spread * fitted, work, k), work.low, work.high

@@ -20,6 +20,7 @@ g_B`, replaces diag(v).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -224,6 +225,7 @@ class BlockCriterion:
         self._columns = np.ascontiguousarray(rows.swapaxes(1, 2))
         self._Y = data.Y[blocks]
         self._w = data.weights[blocks] / data.weights[blocks].mean()
+        self._effective = effective_number(self._w.ravel())
         self._judged = self._w[:, :, None]
         self._together: NDArray | None = None
         self._share = share
@@ -249,21 +251,31 @@ class BlockCriterion:
         squares = max(float((self._judged * residual * residual).sum()), _TINY)
         quadratic = max(float((self._Y * dual).sum()), _TINY)
         self.error = float(np.log(squares / max(self._judged.sum(), _TINY)))
-        M = effective_number(self._w.ravel())
+        M = self._effective
         rest = 1 - noise.size / M
         evidence = log_det / M + rest * float(point[-1]) + float(np.log(quadratic / M))
         s = self._share
         h = self._solve_left_out((2 * s / squares) * self._judged * residual)
         left = (A @ h + ((1 - s) / quadratic) * dual) / 2
         pair = [np.ascontiguousarray(part.swapaxes(1, 2)) for part in (left, dual)]
-        out = np.zeros((len(noise), len(point)))
-        product = self._times_judged(h, residual)
+        terms = self._times_judged(h, residual), A, (1 - s) / M, *pair
+        gradient = self._gradient(inverse, noise, terms)
+        gradient[-1] += (1 - s) * rest
+        return s * self.error + (1 - s) * evidence, gradient
+
+    def _gradient(
+        self, inverse: NDArray, noise: NDArray, terms: tuple[Any, ...]
+    ) -> NDArray:
+        """Return the sum of the derivatives in the covariances times those of these.
+
+        `terms` are the arguments of `multiply_slopes`.
+        """
+        out = np.zeros((len(noise), len(inverse) + 1))
         slopes = self._slopes
         is_l1 = self._family == LAPLACIAN
 
         def add_slopes(*part: int) -> None:
-            args = product, A, (1 - s) / M, *pair, slopes, out
-            multiply_slopes(noise, *args, *part)
+            multiply_slopes(noise, *terms, slopes, out, *part)
             W = slopes.reshape(len(self._rows), -1)
             tiles = noise.shape[1], True, *part
             weighted_distances(is_l1, self._rows, self._columns, W, out, *tiles)
@@ -271,8 +283,7 @@ class BlockCriterion:
         self._run(add_slopes)
         gradient = out.sum(axis=0)
         gradient[:-1] *= inverse if is_l1 else 2 * inverse**2
-        gradient[-1] += (1 - s) * rest
-        return s * self.error + (1 - s) * evidence, gradient
+        return gradient
 
     def _invert(self, inverse: NDArray, noise: NDArray) -> float:
         """Compute the inverses and slopes; return the sum of log determinants."""

@@ -120,10 +120,9 @@ class LeaveOneOut:
     """
 
     def __init__(self, sample: Sample) -> None:
-        m, _ = sample.X.shape
+        m = len(sample.X)
         size = len(sample.landmarks)
         self._distance = distance_of(sample.family)
-        self._size = size
         self._origin = origin_of(sample.X)
         rows = sample.X - self._origin
         self._X = np.vstack([rows, rows[sample.landmarks]])
@@ -136,7 +135,7 @@ class LeaveOneOut:
         self._count = float(m)
         # Buffers shared by all evaluations.
         self._K, self._slopes = np.empty((2, m + size, size))
-        self._F, self._T = np.empty((2, m, size))
+        self._F = np.empty((m, size))
 
     def path(self, log_inverse: NDArray, log_taus: NDArray) -> NDArray:
         """Return the criterion for several tau, by one eigendecomposition."""
@@ -150,12 +149,12 @@ class LeaveOneOut:
         """Return the root mean square of the derivative of f in each feature, (q,)."""
         coef = self._coef(point)
         inverse = np.exp(point[:-1])
-        m = len(self._T)
-        L = self._X[len(self._T) :]
+        m = len(self._F)
+        X, L = np.split(self._X, [m])
         total = np.zeros(len(inverse))
         for beta in coef.T:
             V = self._slopes[:m] * beta
-            steps = self._distance.gradients(V, self._X[:m], L, inverse)
+            steps = self._distance.gradients(V, X, L, inverse)
             total += self._weights @ np.square(steps)
         return np.sqrt(total / m)
 
@@ -169,9 +168,10 @@ class LeaveOneOut:
     def predictor(self, point: NDArray) -> Callable[[NDArray], NDArray]:
         """Return the fitted function, without the mean of the targets."""
         coef = self._coef(point)
-        L = self._X[len(self._T) :]
+        m = len(self._F)
+        L = self._X[m:]
         inverse = np.exp(point[:-1])
-        means = self._weights @ self._K[: len(self._T)] / len(self._T)
+        means = self._weights @ self._K[:m] / m
 
         def predict(X: NDArray) -> NDArray:
             values = np.empty((len(X), len(L)))
@@ -184,7 +184,7 @@ class LeaveOneOut:
     def _left_out(self, taus: NDArray) -> NDArray:
         """Return the scaled leave-one-out residuals for each tau, (taus, m, d)."""
         values, vectors = eigh(self._F.T @ self._F)
-        Q = np.matmul(self._F, vectors, out=self._T)
+        Q = self._F @ vectors
         cross = Q.T @ self._target
         shrinks = 1 / (np.maximum(values, 0) + taus[:, None])
         leverages = np.square(Q) @ shrinks.T + (self._weights / len(Q))[:, None]
@@ -198,7 +198,7 @@ class LeaveOneOut:
         """Return beta, (l, d)."""
         base = self._whiten(point[:-1])
         inner = self._F.T @ self._F
-        inner[np.diag_indices(self._size)] += np.exp(point[-1])
+        inner[np.diag_indices(len(inner))] += np.exp(point[-1])
         half = _inverse_root(inner)
         return base.T @ (half.T @ (half @ (self._F.T @ self._target)))
 
@@ -208,7 +208,7 @@ class LeaveOneOut:
         m = len(self._F)
         self._distance.fill(rows, rows[m:], self._K, self._slopes)
         B, C = np.split(self._K, [m])
-        C[np.diag_indices(self._size)] += _JITTER * np.sqrt(self._size)
+        C[np.diag_indices(len(C))] += _JITTER * np.sqrt(len(C))
         np.subtract(B, self._weights @ B / m, out=self._F)
         self._F *= self._roots[:, None]
         base = _inverse_root(C)
@@ -253,8 +253,8 @@ class LeaveBlocksOut(LeaveOneOut):
         F = self._F[rows]
         y = self._target[rows]
         roots = self._roots[rows, None]
-        others = len(self._T) - self._weights[rows].sum()
-        others = max(others, _LEAST_REST * len(self._T))
+        m = len(self._F)
+        others = max(m - self._weights[rows].sum(), _LEAST_REST * m)
         F_mean = -(roots.T @ F) / others
         y_mean = -(roots.T @ y) / others
         values, vectors = eigh(gram - F.T @ F - others * F_mean.T @ F_mean)

@@ -326,10 +326,7 @@ def varying_features(X: Any) -> NDArray:
 
     Integers that are exact in the dtype of X vary by any difference.
     """
-    low, high = (
-        end.toarray().ravel() if sp.issparse(end) else end
-        for end in (X.min(axis=0), X.max(axis=0))
-    )
+    low, high = validation.extremes(X)
     info = np.finfo(X.dtype)
     rounding = max(_CONSTANT, _ULPS * float(info.eps))
     largest = np.maximum(abs(low), abs(high))

@@ -89,11 +89,6 @@ class Inputs(NamedTuple):
     length_scales: NDArray | None = None
     alpha: float | None = None
 
-    @classmethod
-    def of(cls, X: Any, kernel: Kernel, scaler: InputScaler | None, *args: Any) -> Self:
-        """Return the inputs for samples X, transformed if there is a scaler."""
-        return cls(transformed(X, scaler) if scaler else X, kernel, scaler, *args)
-
 
 def is_learnable(kernel: Any, X: Any) -> bool:
     """Return whether length scales can be learned: dense X and a named kernel."""
@@ -141,7 +136,7 @@ def prepare_inputs(
     scaler = None
     if columns in PREPROCESSINGS:
         scaler = fit_scaler(X, columns, rng, weights=target.weights)
-    return Inputs.of(X, plan.given_kernel, scaler)
+    return Inputs(transformed(X, scaler), plan.given_kernel, scaler)
 
 
 def learn_inputs(
@@ -167,8 +162,9 @@ def learn_inputs(
         max_seconds=_LEARNING * seconds_left(),
         callback=report_search,
     )
+    rows = transformed(X, tuned.scaler)
     scales = tuned.length_scales
-    return Inputs.of(X, tuned.kernel, tuned.scaler, scales, tuned.alpha)
+    return Inputs(rows, tuned.kernel, tuned.scaler, scales, tuned.alpha)
 
 
 def report_search(iteration: int, error: float) -> bool:

@@ -38,7 +38,7 @@ from nbsketch.kernels import KERNELS, PrecomputedKernel, SobolevKernel
 from nbsketch.rows import tasks
 from nbsketch.rows.class_weights import check_sum
 from nbsketch.rows.collections import as_dask_array, check_numbers, dask_module, one_row
-from nbsketch.rows.lost_digits import warn_of_equal_integers, warn_of_lost_digits
+from nbsketch.rows.lost_digits import check_differences, warn_of_equal_integers
 from nbsketch.rows.partitions import PartitionedRows
 from nbsketch.rows.transform import PREPROCESSINGS, choose_rows
 from nbsketch.sketches import IdentitySketch, SketchRecipe
@@ -112,8 +112,7 @@ def checked_rows(
     check_magnitude(name, rows)
     rows = as_csr(rows) if sp.issparse(rows) else rows
     if reset:
-        check_spread(name, rows, getattr(estimator, "feature_names_in_", None))
-        warn_of_lost_digits(estimator, name, X, rows)
+        check_differences(estimator, name, X, rows)
     return rows
 
 
@@ -175,8 +174,7 @@ def training_data(
         check_magnitude("X", rows)
         rows = as_csr(rows) if sp.issparse(rows) else rows
     if options.get("reset", True):
-        check_spread("X", rows, getattr(estimator, "feature_names_in_", None))
-        warn_of_lost_digits(estimator, "X", X, rows)
+        check_differences(estimator, "X", X, rows)
     if not numeric:
         return rows, as_labels("y", y), sample_weight
     # scikit-learn accepts text and sparse matrices here.

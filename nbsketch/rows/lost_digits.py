@@ -8,7 +8,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from nbsketch._report.validation import extremes, listed
+from nbsketch._report.validation import check_spread, extremes, listed
 from nbsketch._report.warning import warn
 from nbsketch.kernels import KERNELS, GaussianKernel, StationaryKernel, varying_features
 from nbsketch.rows.partitions import PartitionedRows
@@ -23,12 +23,14 @@ _HEAD = 10
 _ULPS = 4
 
 
-def warn_of_lost_digits(estimator: Any, name: str, X: Any, rows: Any) -> None:
+def check_differences(estimator: Any, name: str, X: Any, rows: Any) -> None:
     """Warn of columns with different values that are equal or count as equal.
 
-    `rows` are the rows of X, converted to floats.
+    Squares of differences that underflow are an error. `rows` are the rows of X,
+    converted to floats.
     """
     labels = getattr(estimator, "feature_names_in_", None)
+    check_spread(name, rows, labels)
     if isinstance(rows, PartitionedRows):
         rows = rows[np.arange(min(_HEAD, len(rows)))]
     else:

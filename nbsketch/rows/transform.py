@@ -112,13 +112,16 @@ class InputScaler:
 
     def transform(self, X: NDArray) -> NDArray:
         """Return the p columns for the rows X (n, q), in the dtype of X."""
-        X = check_matrix("X", X, n_features=self.n_features)
+        return self._transform(check_matrix("X", X, n_features=self.n_features))
+
+    def _transform(self, X: NDArray) -> NDArray:
+        """Return the p columns for checked rows."""
         out = np.empty((len(X), len(self.center)), dtype=X.dtype)
         for part in slices(len(X), _BLOCK_ROWS):
-            out[part] = self._transform(X[part])
+            out[part] = self._double(X[part])
         return out
 
-    def _transform(self, X: NDArray) -> NDArray[np.float64]:
+    def _double(self, X: NDArray) -> NDArray[np.float64]:
         """Return the columns in double precision."""
         out = X.take(self.features, axis=1).astype(np.float64, copy=False)
         steps = np.linspace(0, 1, len(self.quantiles))
@@ -304,7 +307,7 @@ class LazyRows(BlockRows):
 
     def __getitem__(self, rows: Any) -> NDArray:
         part = self._X[rows if self._chosen is None else self._chosen[rows]]
-        return part if self._scaler is None else self._scaler.transform(part)
+        return part if self._scaler is None else self._scaler._transform(part)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray:
         return self[:].astype(dtype or self.dtype, copy=False)
@@ -325,12 +328,17 @@ def choose_rows(X: Any, rows: NDArray) -> Any:
     return LazyRows(X, chosen=rows)
 
 
-def transformed(X: Any, scaler: InputScaler) -> Any:
-    """Return transformed rows: at once, or lazily if they take much memory."""
+def transformed(X: Any, scaler: InputScaler | None) -> Any:
+    """Return transformed rows: at once, or lazily if they take much memory.
+
+    Without a scaler they are unchanged.
+    """
+    if scaler is None:
+        return X
     if isinstance(X, PartitionedRows):
-        return X.map(scaler.transform, len(scaler.center))
+        return X.map(scaler._transform, len(scaler.center))
     if _is_copied(X.dtype, len(X), len(scaler.center)):
-        return scaler.transform(X[:] if isinstance(X, LazyRows) else X)
+        return scaler._transform(X[:] if isinstance(X, LazyRows) else X)
     return LazyRows(X, scaler)
 
 
@@ -338,13 +346,12 @@ def transform_rows(
     rows: Any, scaler: InputScaler | None, kernel: Kernel, name: str = "X"
 ) -> Any:
     """Return new rows transformed for a kernel; errors call them `name`."""
-    if scaler is not None:
-        if sp.issparse(rows):
-            raise TypeError(
-                f"`{name}` must be dense for a model that transforms its inputs, got a "
-                "sparse matrix: fit it with sparse X, or with a given bandwidth"
-            )
-        rows = transformed(rows, scaler)
+    if scaler is not None and sp.issparse(rows):
+        raise TypeError(
+            f"`{name}` must be dense for a model that transforms its inputs, got a "
+            "sparse matrix: fit it with sparse X, or with a given bandwidth"
+        )
+    rows = transformed(rows, scaler)
     check_domain(kernel, name, rows)
     return rows
 

@@ -8,7 +8,6 @@ bounds multiplied by the sign of y, so no features are multiplied by labels.
 """
 
 from abc import abstractmethod
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar, NamedTuple, Self
@@ -18,11 +17,8 @@ from numpy.typing import NDArray
 from scipy.special import expit, kl_div
 
 from nbsketch._jit import losses as jit
-from nbsketch._machine.memory import slices
 from nbsketch.losses import ELQ, GammaLoss, LogisticLoss, Loss, PoissonLoss
 
-# Rows per compiled call. Equal bounds of more rows are stored once.
-_BLOCK = 1 << 20
 # Losses and residuals above this multiple of the median are truncated in their means.
 _OUTLYING = 20.0
 # Maximum exponent of a mean, so that products with zero weights are not NaN.
@@ -72,7 +68,7 @@ class RowLoss:
 
     def take(self, rows: NDArray | slice) -> Self:
         """Return the losses of a subset of rows."""
-        return replace(self, lo=_rows_of(self.lo, rows), hi=_rows_of(self.hi, rows))
+        return replace(self, lo=self.lo[rows], hi=self.hi[rows])
 
     def clip(self, a: NDArray) -> NDArray:
         """Return a dual point clipped to the bounds."""
@@ -94,13 +90,8 @@ class RowLoss:
         """Return the dual point of the loss smoothed by sigma around a center."""
         a = np.empty_like(res)
         inside = np.empty(len(res), dtype=bool)
-        total = young = 0.0
-        for k, *numbers in self._blocks():
-            args = res[k], weights[k], center[k], *numbers, sigma
-            sums = jit.dual_point(*args, a[k], inside[k])
-            total = total + sums[0]
-            young = young + sums[1]
-        return RowPoint(a, inside, total, young)
+        args = res, weights, center, *self._numbers, sigma
+        return RowPoint(a, inside, *jit.dual_point(*args, a, inside))
 
     def slopes(
         self,
@@ -112,46 +103,30 @@ class RowLoss:
         sigma: float,
     ) -> tuple[float, float]:
         """Return two derivatives of the smoothed loss sum at ``res - t move``."""
-        first = second = 0.0
-        for k, *numbers in self._blocks():
-            args = res[k], move[k], weights[k], center[k]
-            sums = jit.slope_along(t, *args, *numbers, sigma)
-            first = first + sums[0]
-            second = second + sums[1]
-        return first, second
+        return jit.slope_along(t, res, move, weights, center, *self._numbers, sigma)
 
     def values(self, res: NDArray) -> NDArray:
         """Return the loss of each row."""
-        out = np.empty_like(res)
-        for k, lo, hi, gam, eps in self._blocks():
-            out[k] = ELQ(gam, eps, lo, hi).value(res[k])
-        return out
+        return ELQ(self.gam, self.eps, self.lo, self.hi).value(res)
 
     def young(self, res: NDArray, weights: NDArray, a: NDArray) -> float:
         """Return ``sum_i s_i (psi_i(r_i) + psi_i*(a_i) - a_i r_i)``, term by term."""
-        blocks = self._blocks()
-        return sum(
-            jit.young_sum(res[k], weights[k], a[k], *numbers) for k, *numbers in blocks
-        )
+        return jit.young_sum(res, weights, a, *self._numbers)
 
     def kink_distance(self, res: NDArray, center: NDArray, sigma: float) -> NDArray:
         """Return the distance of each residual before its dual point changes.
 
         0 strictly between kinks; the bounds must be finite.
         """
-        out = np.empty_like(res)
-        for k, lo, hi, gam, eps in self._blocks():
-            v = res[k] + sigma * center[k]
-            x = v - np.clip(v, -eps, eps)
-            beyond = np.maximum(x - hi * (gam + sigma), lo * (gam + sigma) - x)
-            out[k] = np.maximum(np.maximum(beyond, 0.0), eps - np.abs(v))
-        return out
+        v = res + sigma * center
+        x = v - np.clip(v, -self.eps, self.eps)
+        width = self.gam + sigma
+        beyond = np.maximum(x - self.hi * width, self.lo * width - x)
+        return np.maximum(np.maximum(beyond, 0.0), self.eps - np.abs(v))
 
-    def _blocks(self) -> Iterator[tuple[Any, ...]]:
-        """Yield blocks of rows with their numbers."""
-        for rows in slices(len(self.lo), _BLOCK):
-            lo, hi = (np.ascontiguousarray(bound[rows]) for bound in (self.lo, self.hi))
-            yield rows, lo, hi, self.gam, self.eps
+    @property
+    def _numbers(self) -> tuple[NDArray, NDArray, float, float]:
+        return self.lo, self.hi, self.gam, self.eps
 
 
 class DevianceRows(RowLoss):
@@ -265,11 +240,7 @@ class GammaRows(DevianceRows):
 
     numbers = ELQ(1.0, 0.0, -1.0, np.inf)
     sign = 1.0
-
-    @property
-    def goals(self) -> NDArray:
-        """The ratio of a perfect mean: one."""
-        return -self.lo
+    goals = 1.0  # the ratio of a perfect mean
 
     def means(self, res: NDArray) -> NDArray:
         """Return the ratios y / exp(f)."""
@@ -298,15 +269,9 @@ def conjugate_numbers(loss: Loss) -> ELQ:
 def row_loss(loss: Loss, y: NDArray) -> RowLoss:
     """Return the losses of rows with targets (or labels) y; ``link(y)`` for a mean."""
     gam, eps, least, most = conjugate_numbers(loss)
-    if loss.is_classification:
-        lo = np.where(y > 0, least, -most)
-        hi = np.where(y > 0, most, -least)
-    elif len(y) > _BLOCK:
-        lo = np.broadcast_to(least, len(y))
-        hi = np.broadcast_to(most, len(y))
-    else:
-        lo = np.full(len(y), least)
-        hi = np.full(len(y), most)
+    is_negative = (y <= 0) & loss.is_classification
+    lo = np.where(is_negative, -most, least)
+    hi = np.where(is_negative, -least, most)
     if isinstance(loss, PoissonLoss):
         hi = loss.targets(y)
     return _KINDS.get(type(loss), RowLoss)(lo, hi, gam, eps)
@@ -320,10 +285,3 @@ def typical_limit(positive: NDArray) -> float:
 def typical_mean(positive: NDArray) -> float:
     """Return the mean of positive numbers with outliers truncated."""
     return float(np.minimum(positive, typical_limit(positive)).mean())
-
-
-def _rows_of(bound: NDArray, rows: NDArray | slice) -> NDArray:
-    """Return rows of a bound; if it is stored once, repeat it."""
-    if isinstance(rows, slice) or bound.strides[0] != 0:
-        return bound[rows]
-    return bound[: len(rows)]

@@ -239,14 +239,15 @@ class PassesSearch(SmoothSearch):
             self.sigma = _WIDE * p.spread(self.res)
             self._evaluate()
             self.best = self._point_certificate()
-            direction = self._direction(self.rho)
-            self._advance(direction, float(self.rho @ direction))
+            direction = self._direction()
+            self.slope = float(self.rho @ direction)
+            self._advance(direction)
             self.memory.forget()
         self.sigma = state.sigma or p.spread(self.res)
 
-    def _advance(self, direction: NDArray, slope: float) -> bool:
+    def _advance(self, direction: NDArray) -> bool:
         self.is_flat = False
-        return super()._advance(direction, slope)
+        return super()._advance(direction)
 
     def _point(self) -> tuple[NDArray, Any, NDArray, float]:
         p = self.problem
@@ -261,14 +262,14 @@ class PassesSearch(SmoothSearch):
         assert isinstance(self.problem.design, LandmarkDesign)
         return self.problem.design
 
-    def _direction(self, rho: NDArray) -> NDArray:
+    def _direction(self) -> NDArray:
         p = self.problem
         mass = self._mass
         if (self.level > mass * _STALE).any() or (mass > self.level * _STALE).any():
             self.memory = InverseHessian(self._preconditioner())
         scale = float((self.level / mass).mean())
         point = p.flat(self.coef, self.intercept)
-        step = -self.memory.product(point, rho, scale)
+        step = -self.memory.product(point, self.rho, scale)
         self.move = p.predict(*p.split(step))
         return step
 

@@ -187,17 +187,17 @@ class CertifiedSearch(Search[ProblemT]):
 
     1. ``_start_round()``: choose the active rows, if the subclass has any;
     2. up to 50 Newton steps, each of them
-       ``rho = _gradient()`` (of the smoothed objective, flat, intercept last),
-       ``_settled(rho, step)`` (stop if true; by default from ``_gap_parts(rho)``),
-       ``_direction(rho)`` (flat, as `rho`),
-       ``_advance(direction, slope)`` (moves `coef`, `intercept` and the residuals, and
-       returns whether any step was possible),
-       ``_evaluate()`` (refreshes dual point, sums and gradient, and returns whether the
-       round may go on) and, if there is a report, ``_step_certificate()``, in place
-       of which the best certificate is reported if it is None;
+       ``_settled(step)`` (stop if true; by default from `error` and `young`),
+       ``_direction()`` (flat, as `rho`),
+       ``_length(D, shift)`` (of the step along it, by `_step_length`, for changes of
+       coefficients and intercept; also moves the residuals),
+       ``_evaluate()`` (refreshes dual point, sums, `rho`, `error` and `young`, and
+       returns whether the round may go on) and, if there is a report,
+       ``_step_certificate()``, in place of which the best certificate is reported if it
+       is None;
     3. ``_certify()``, which refreshes `res` from the coefficients and returns a
        certificate over all rows;
-    4. ``_has_stalled(before, settled)``, which ends a search that rounding has stopped;
+    4. ``_has_stalled(before)``, which ends a search that rounding has stopped;
     5. ``_next_round(settled)``, which sets dual point and `sigma` and evaluates them;
 
     until `converged` or `max_iter`, and asks ``_state()`` for the warm start of the
@@ -220,6 +220,10 @@ class CertifiedSearch(Search[ProblemT]):
         Residuals at the last certificate, or current ones, as the subclass chooses.
     sigma : float
         Width of the smoothing; 0 for none.
+    rho : ndarray
+        Gradient of the smoothed objective, flat, with the intercept last.
+    error, young : float
+        Estimates of the gap of the inner problem, and of the gap due to smoothing.
     slope : float
         Derivative of the smoothed objective along the last direction.
     idle : int
@@ -228,7 +232,7 @@ class CertifiedSearch(Search[ProblemT]):
         Factor, at most 1, on the accuracy of a round. It decreases if certificates are
         worse than the inner problem, because balancing the dual point has a cost.
     expected : float
-        Gap expected after the last round, from ``_gap_parts``.
+        Gap expected after the last round: `error` plus `young`.
     inexact : float
         Class attribute: a round ends when the error of the inner problem is this
         multiple of the gap due to smoothing.
@@ -238,6 +242,9 @@ class CertifiedSearch(Search[ProblemT]):
         Class attribute: maximum number of steps in a round.
     """
 
+    rho: NDArray
+    error: float
+    young: float
     inexact = 1.0
     patience = 20
     most_steps = 50
@@ -271,7 +278,7 @@ class CertifiedSearch(Search[ProblemT]):
             self._start_round()
             settled = self._descend()
             self._verify()
-            if self.converged or self._has_stalled(before, settled):
+            if self.converged or self._has_stalled(before):
                 break
             self._next_round(settled)
         return self._solution(self._state())
@@ -286,17 +293,10 @@ class CertifiedSearch(Search[ProblemT]):
         """Choose active rows; by default all rows."""
 
     @abstractmethod
-    def _gradient(self) -> NDArray: ...
-
-    def _gap_parts(self, rho: NDArray) -> tuple[float, float]:
-        """Return estimates of the inner problem's gap and of the gap of smoothing."""
-        raise NotImplementedError
+    def _direction(self) -> NDArray: ...
 
     @abstractmethod
-    def _direction(self, rho: NDArray) -> NDArray: ...
-
-    @abstractmethod
-    def _advance(self, direction: NDArray, slope: float) -> bool: ...
+    def _length(self, D: NDArray, shift: NDArray) -> float: ...
 
     @abstractmethod
     def _evaluate(self) -> bool: ...
@@ -308,7 +308,7 @@ class CertifiedSearch(Search[ProblemT]):
     @abstractmethod
     def _certify(self) -> Certificate: ...
 
-    def _has_stalled(self, before: int, settled: bool) -> bool:
+    def _has_stalled(self, before: int) -> bool:
         """Whether to stop without progress; the round took ``steps - before`` steps."""
         return self.idle >= self.patience
 
@@ -321,16 +321,15 @@ class CertifiedSearch(Search[ProblemT]):
     def _descend(self) -> bool:
         """Take Newton steps until the inner problem is solved; return whether it is."""
         for step in range(self.most_steps):
-            rho = self._gradient()
-            if self._settled(rho, step):
+            if self._settled(step):
                 return True
             if self._is_spent:
                 return False
-            direction = self._direction(rho)
-            self.slope = float(rho @ direction)
+            direction = self._direction()
+            self.slope = float(self.rho @ direction)
             if not self.slope < 0:
                 return True
-            if not self._advance(direction, self.slope):
+            if not self._advance(direction):
                 return False
             self.steps += 1
             if not self._evaluate():
@@ -339,21 +338,28 @@ class CertifiedSearch(Search[ProblemT]):
                 self._call_back(self._step_certificate() or self.best)
         return False
 
-    def _settled(self, rho: NDArray, step: int) -> bool:
+    def _advance(self, direction: NDArray) -> bool:
+        """Move along a direction; return whether any step was possible."""
+        D, shift = self.problem.split(direction)
+        t = self._length(D, shift)
+        self.coef = self.coef + t * D
+        self.intercept = self.intercept + t * shift
+        return t > 0
+
+    def _settled(self, step: int) -> bool:
         """Whether the inner problem is solved accurately enough for the round."""
-        error, young = self._gap_parts(rho)
-        self.expected = error + young
+        self.expected = self.error + self.young
         if self.expected <= 0.9 * self.share * self.target:
             return True
         if self.sigma == 0 or step == 0:
             return False
-        return error <= self.share * max(self.inexact * young, 1e-3 * self.target)
+        allowed = max(self.inexact * self.young, 1e-3 * self.target)
+        return self.error <= self.share * allowed
 
     def _step_length(
         self,
         loss_slopes: Callable[[float], tuple[float, float]],
         change: NDArray,
-        start: float,
         other_slope: float = 0.0,
     ) -> float:
         """Return the step of an exact line search.
@@ -364,8 +370,6 @@ class CertifiedSearch(Search[ProblemT]):
             Two derivatives, at a step, of the sum of the losses of the active rows.
         change : ndarray
             Change of the coefficients.
-        start : float
-            Derivative of the objective at 0.
         other_slope : float
             Negative constant derivative of the sum over the other rows.
         """
@@ -373,7 +377,7 @@ class CertifiedSearch(Search[ProblemT]):
         alpha = self.problem.alpha
         slope = alpha * np.vdot(self.coef, change) - other_slope / n
         quadratic = alpha * np.vdot(change, change)
-        return convex_step(loss_slopes, start, n, float(slope), float(quadratic))
+        return convex_step(loss_slopes, self.slope, n, float(slope), float(quadratic))
 
     def _verify(self) -> None:
         """Certify the end of a round and keep the best certificate."""

@@ -131,11 +131,27 @@ class NewtonProblem(CertifiedProblem):
 
     def mass(self, curvature: Any) -> NDArray:
         """Return the curvature of the loss sum for each intercept."""
-        return curvature @ self.weights
+        return np.square(self.mix) @ (curvature @ self.weights)
 
     def curved(self, curvature: Any, move: NDArray) -> NDArray:
         """Return the changes of s a for changes of the predictions."""
         return self.weights * curvature * move
+
+    def descent(
+        self, coef: NDArray, gradient: NDArray, totals: NDArray, mass: NDArray
+    ) -> tuple[NDArray, float]:
+        """Return the gradient of the smoothed objective, flat, and its estimated gap.
+
+        `gradient` is ``Z^T (s a)^T``, `totals` are the sums of s a, and `mass` those of
+        the curvature for each intercept.
+        """
+        rho = self.alpha * coef - gradient @ self.mixed_T.T / self.n
+        slope = -self.mix @ totals / self.n
+        gap = float(np.vdot(rho, rho)) / (2 * self.alpha)
+        if self.fit_intercept:
+            curvature = np.maximum(1e-300, mass / self.n)
+            gap += float((slope**2 / (2 * curvature)).sum())
+        return self.flat(rho, slope), gap
 
     def values(self, res: NDArray) -> NDArray:
         """Return the loss of each row."""

@@ -80,11 +80,6 @@ class ActiveRows:
             return False
         return bool(np.max(np.abs(self.res - self._start)) > self.reach)
 
-    @property
-    def mass(self) -> NDArray:
-        """Weight of the entries strictly between kinks, for each intercept."""
-        return np.square(self.problem.mix) @ (self.inside @ self.problem.weights)
-
     def spread(self, a: NDArray) -> NDArray:
         """Return the dual point of all rows, given `a` at the start of the round."""
         if self.rows is None:
@@ -196,35 +191,19 @@ class NewtonSearch(CertifiedSearch[NewtonProblem]):
         return noise if p.losses.gam == 0 else noise**2 / p.losses.gam
 
     def _evaluate_all(self) -> None:
-        self.whole = ActiveRows(self.problem, None, self.res, self.center)
-        self.active = self.whole
-        self.whole.evaluate(self.sigma)
+        self.whole = self.active = ActiveRows(self.problem, None, self.res, self.center)
+        self._evaluate()
 
     def _start_round(self) -> None:
         self.active = self.whole.select(self.sigma, self.reach)
         if self.active.rows is not None:
             self.gram.restrict(self.active.rows)
 
-    def _gradient(self) -> NDArray:
-        p = self.problem
-        active = self.active
-        rho = p.alpha * self.coef - active.gradient @ p.mixed_T.T / p.n
-        return p.flat(rho, -p.mix @ active.totals / p.n)
-
-    def _gap_parts(self, rho: NDArray) -> tuple[float, float]:
-        p = self.problem
-        active = self.active
-        rho_W, rho_b = p.split(rho)
-        error = np.vdot(rho_W, rho_W) / (2 * p.alpha)
-        if p.fit_intercept:
-            free = 2 * np.maximum(self.gram.pivot, active.mass)
-            error += (rho_b**2 / free).sum() * p.n * (p.losses.gam + self.sigma)
-        return float(error), active.young / p.n
-
-    def _direction(self, rho: NDArray) -> NDArray:
+    def _direction(self) -> NDArray:
         curvature = 1.0 / (self.problem.n * (self.problem.losses.gam + self.sigma))
         active = self.active
         gram = self.gram
+        rho = self.rho
         if are_few(int(np.count_nonzero(active.inside)), self.problem):
             with suppress(np.linalg.LinAlgError):
                 return direction_of_entries(
@@ -246,29 +225,31 @@ class NewtonSearch(CertifiedSearch[NewtonProblem]):
         self.gram.move(active.problem, active.rows, active.inside)
         return self.gram.direction(rho, curvature)
 
-    def _advance(self, direction: NDArray, slope: float) -> bool:
+    def _length(self, D: NDArray, shift: NDArray) -> float:
         p = self.problem
         active = self.active
         part = self.active.problem
-        D, shift = p.split(direction)
         move = part.predict(D, shift)
         point = active.res, move, active.center, self.sigma
         inactive = np.vdot(active.inactive_gradient, D @ p.mixed_T)
         inactive += active.inactive_totals @ (shift @ p.mix)
-        t = self._step_length(
-            lambda t: part.slopes(t, *point), D, slope, float(inactive)
-        )
+        t = self._step_length(lambda t: part.slopes(t, *point), D, float(inactive))
         farthest = max(float(move.max()), -float(move.min()))
         if t * farthest > active.reach:
             t = active.reach / farthest
-        self.coef = self.coef + t * D
-        self.intercept = self.intercept + t * shift
         active.res = active.res - np.multiply(move, t, out=move)
-        return t > 0
+        return t
 
     def _evaluate(self) -> bool:
-        self.active.evaluate(self.sigma)
-        return not self.active.has_left
+        p = self.problem
+        active = self.active
+        active.evaluate(self.sigma)
+        self.young = active.young / p.n
+        inside = np.maximum(self.gram.pivot, active.problem.mass(active.inside))
+        mass = inside / (p.losses.gam + self.sigma)
+        sums = active.gradient, active.totals, mass
+        self.rho, self.error = p.descent(self.coef, *sums)
+        return not active.has_left
 
     def _step_certificate(self) -> Certificate | None:
         if self.active.rows is not None:
@@ -293,10 +274,10 @@ class NewtonSearch(CertifiedSearch[NewtonProblem]):
         del certificate
         return p.certify(*point)
 
-    def _has_stalled(self, before: int, settled: bool) -> bool:
+    def _has_stalled(self, before: int) -> bool:
         if self.sigma == 0:
             return self.idle >= _STALLED or self.steps == before
-        return super()._has_stalled(before, settled)
+        return super()._has_stalled(before)
 
     def _next_round(self, settled: bool) -> None:
         if self.sigma > 0 and settled:

@@ -37,14 +37,8 @@ class SmoothSearch(CertifiedSearch[NewtonProblem]):
         Dual point.
     curvature : ndarray of shape (m, n)
         Second derivative of the loss, as input of the problem's `curved`.
-    young : float
-        Sum of the weighted Fenchel-Young terms.
     gradient : ndarray of shape (r, m)
         ``Z^T (s a)^T``.
-    rho : ndarray
-        Gradient of the objective, with the intercept last.
-    estimate : float
-        Estimate of the gap.
     matrix, inverse
         Hessian of the mean loss at an earlier point (None before the first), and the
         product with the inverse of the Hessian plus the penalty.
@@ -53,7 +47,7 @@ class SmoothSearch(CertifiedSearch[NewtonProblem]):
     move : ndarray of shape (m, n)
         Change of the predictions along the last direction.
     stalled, lowest
-        Steps without progress, and the lowest `estimate`.
+        Steps without progress, and the lowest `error`.
     most_products : int
         Class attribute: maximum number of products for a Newton direction.
     shrink : float
@@ -80,45 +74,35 @@ class SmoothSearch(CertifiedSearch[NewtonProblem]):
 
     def _evaluate(self) -> bool:
         p = self.problem
-        self.a, self.curvature, totals, self.young = self._point()
+        self.a, self.curvature, totals, young = self._point()
+        self.young = young / p.n
         self.gradient = p.design.rmv(p.weighted(self.a).T)
-        rho = p.alpha * self.coef - self.gradient @ p.T.T / p.n
-        slope = -totals / p.n
-        self.rho = p.flat(rho, slope)
-        self.estimate = float(np.vdot(rho, rho)) / (2 * p.alpha)
-        if p.fit_intercept:
-            curvature = np.maximum(1e-300, p.mass(self.curvature) / p.n)
-            self.estimate += float((slope**2 / (2 * curvature)).sum())
+        sums = self.gradient, totals, p.mass(self.curvature)
+        self.rho, self.error = p.descent(self.coef, *sums)
         return True
 
     def _point(self) -> tuple[NDArray, Any, NDArray, float]:
         """Return dual point, curvature, sums and Fenchel-Young terms."""
         return self.problem.point(self.res, self.center, self.sigma)
 
-    def _gradient(self) -> NDArray:
-        return self.rho
-
-    def _gap_parts(self, rho: NDArray) -> tuple[float, float]:
-        return self.estimate, self.young / self.problem.n
-
-    def _settled(self, rho: NDArray, step: int) -> bool:
+    def _settled(self, step: int) -> bool:
         if self.sigma > 0:
-            return super()._settled(rho, step)
+            return super()._settled(step)
         if step == 0:
             return False  # the certificate of this point was not sufficient
-        slow = self.estimate >= 0.9 * self.lowest
+        slow = self.error >= 0.9 * self.lowest
         stuck = slow and -self.slope <= 1e-13 * self.best.scale
         self.stalled = self.stalled + 1 if stuck else 0
-        self.lowest = min(self.lowest, self.estimate)
-        return self.stalled >= _STALLED or self.estimate <= 0.9 * self.target
+        self.lowest = min(self.lowest, self.error)
+        return self.stalled >= _STALLED or self.error <= 0.9 * self.target
 
-    def _direction(self, rho: NDArray) -> NDArray:
+    def _direction(self) -> NDArray:
         """Return the Newton direction, with the stored preconditioner or a new one."""
         if self.is_stale:
             self.inverse = self._preconditioner()
         limits = _FORCING, self.most_products
         step, self.move, count = conjugate_gradients(
-            self._hessian_product, self.inverse, -rho, *limits
+            self._hessian_product, self.inverse, -self.rho, *limits
         )
         self.is_stale = self.sigma > 0 or count > _FRESH
         return step
@@ -141,15 +125,11 @@ class SmoothSearch(CertifiedSearch[NewtonProblem]):
         image = p.design.rmv(change.T) @ p.T.T / p.n + p.alpha * D
         return p.flat(image, change.sum(axis=1) / p.n), move
 
-    def _advance(self, direction: NDArray, slope: float) -> bool:
-        p = self.problem
-        D, shift = self.problem.split(direction)
+    def _length(self, D: NDArray, shift: NDArray) -> float:
         point = self.res, self.move, self.center, self.sigma
-        t = self._step_length(lambda t: p.slopes(t, *point), D, slope)
-        self.coef = self.coef + t * D
-        self.intercept = self.intercept + t * shift
+        t = self._step_length(lambda t: self.problem.slopes(t, *point), D)
         self.res -= t * self.move
-        return t > 0
+        return t
 
     def _step_certificate(self) -> Certificate | None:
         return None if self.sigma > 0 else self._point_certificate()
@@ -168,9 +148,9 @@ class SmoothSearch(CertifiedSearch[NewtonProblem]):
             certificate = self._point_certificate()
         return certificate
 
-    def _has_stalled(self, before: int, settled: bool) -> bool:
+    def _has_stalled(self, before: int) -> bool:
         if self.sigma > 0:
-            return super()._has_stalled(before, settled)
+            return super()._has_stalled(before)
         return self.stalled >= _STALLED or self.steps == before
 
     def _next_round(self, settled: bool) -> None:

@@ -139,12 +139,10 @@ def test_entries_of_the_coupled_matrix(rng):
     A, D = CoupledMatrix(K, M), np.kron(M, GaussianKernel(1.0)(X))
     index, V = np.array([3, 10, 33, 40, 59]), rng.normal(size=(60, 2))
     assert_allclose(A @ V, D @ V, atol=1e-12)
-    assert_allclose(A.rows(index), D[index], atol=1e-12)
     assert_allclose(A.combine(index, V[:5, 0]), D[:, index] @ V[:5, 0], atol=1e-12)
     assert_allclose(A.exact(index, V[:, 1]), D[index] @ V[:, 1], atol=1e-12)
     assert_allclose(A.block(index), D[np.ix_(index, index)], atol=1e-12)
     assert_allclose(A.take(index) @ V[:5], D[np.ix_(index, index)] @ V[:5], atol=1e-12)
-    assert_allclose(A.diag(), np.diag(D), atol=1e-12)
 
 
 def test_the_preconditioner_is_that_of_the_product_of_factors(rng):

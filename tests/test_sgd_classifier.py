@@ -70,13 +70,10 @@ def test_steps_are_those_of_the_definition(loss, columns, batch):
 
 def run(Z, Y, loss, order, options):
     """Return coefficients and intercept of the compiled steps on rows in an order."""
-    from nbsketch.solvers._stochastic import stochastic_problem
     from nbsketch.solvers.design import ArrayDesign
     from nbsketch.solvers.sgm import SGMSearch
 
-    known = options["alpha"], None, options["fit_intercept"]
-    problem = stochastic_problem(ArrayDesign(Z), Y, loss, *known)
-    search = SGMSearch(problem, options["step"], options["batch_size"], False)
+    search = SGMSearch(ArrayDesign(Z), Y, loss, **options)
     largest = np.full(len(order) // options["batch_size"], (Z**2).sum(axis=1).max())
     search.run(Z, order, largest)
     return search.point[:, :-1].T, search.point[:, -1]

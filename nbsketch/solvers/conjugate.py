@@ -29,9 +29,9 @@ from nbsketch.solvers._linear.cholesky import Preconditioner, build_precondition
 from nbsketch.solvers._linear.conjugate_gradients import (
     ColumnGaps,
     ConjugateGradients,
+    KernelOperator,
     RotatedOutputs,
     StoredMatrix,
-    SymmetricOperator,
     as_operator,
     check_columns,
 )
@@ -266,7 +266,7 @@ def columns_dtype(n: int, size: int, alpha: float, tol: float) -> np.dtype:
 
 
 def solve_conjugate(
-    K: SymmetricOperator | NDArray,
+    K: KernelOperator | NDArray,
     Y: ArrayLike,
     alpha: float,
     **options: Unpack[ConjugateOptions],
@@ -345,7 +345,7 @@ def solve_conjugate(
 
 
 def conjugate_path(
-    K: SymmetricOperator | NDArray,
+    K: KernelOperator | NDArray,
     Y: ArrayLike,
     alphas: Iterable[float],
     *,
@@ -398,7 +398,7 @@ def conjugate_path(
 
 
 def solve_columns(
-    K: SymmetricOperator,
+    K: KernelOperator,
     outputs: RotatedOutputs,
     alphas: NDArray,
     *,

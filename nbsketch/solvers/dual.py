@@ -45,6 +45,7 @@ from nbsketch.solvers._dual.problem import DualProblem
 from nbsketch.solvers._dual.search import DualLimits, DualSearch, Start, cold_start
 from nbsketch.solvers._linear import cholesky
 from nbsketch.solvers._linear.conjugate_gradients import (
+    KernelOperator,
     SymmetricOperator,
     as_operator,
     check_columns,
@@ -77,7 +78,7 @@ class DualPath:
 
     Parameters
     ----------
-    K : SymmetricOperator of shape (n, n)
+    K : KernelOperator of shape (n, n)
         Kernel matrix of the rows.
     alphas : iterable of float
         Penalties.
@@ -93,7 +94,7 @@ class DualPath:
 
     def __init__(
         self,
-        K: SymmetricOperator,
+        K: KernelOperator,
         alphas: Iterable[float],
         shape: tuple[int, ...],
         rank: int,
@@ -224,7 +225,7 @@ def _start(problem: DualProblem, state: State | None, j: int) -> Start:
 
 
 def solve_dual(
-    K: SymmetricOperator | NDArray,
+    K: KernelOperator | NDArray,
     y: ArrayLike,
     loss: Any,
     alpha: float,
@@ -306,7 +307,7 @@ def solve_dual(
 
 
 def dual_path(
-    K: SymmetricOperator | NDArray,
+    K: KernelOperator | NDArray,
     y: ArrayLike,
     loss: Any,
     alphas: Iterable[float],
@@ -354,7 +355,7 @@ def dual_path(
 
 
 def solve_joint_dual(
-    K: SymmetricOperator | NDArray,
+    K: KernelOperator | NDArray,
     y: ArrayLike,
     quantiles: ArrayLike,
     T: ArrayLike,
@@ -419,7 +420,7 @@ def solve_joint_dual(
 
 
 def joint_dual_path(
-    K: SymmetricOperator | NDArray,
+    K: KernelOperator | NDArray,
     y: ArrayLike,
     quantiles: ArrayLike,
     T: ArrayLike,

@@ -243,13 +243,8 @@ class WhitenedDescent(Search[GenericProblem]):
         report: Report | None,
     ) -> None:
         super().__init__(problem, tol, max_iter, report)
-        gram = problem.design.gram(weights=problem.weights) / problem.n
-        self.mean = np.zeros(problem.rank)
-        if problem.fit_intercept:
-            mass = problem.weights.sum()
-            self.mean = problem.design.rmv(problem.weights) / mass
-            gram -= mass / problem.n * np.outer(self.mean, self.mean)
-        values, vectors = np.linalg.eigh(gram)
+        gram, self.mean, _ = problem.centered_gram(exact=True)
+        values, vectors = np.linalg.eigh(gram / problem.n)
         self.root = vectors / np.sqrt(np.maximum(values, 0.0) + problem.alpha)
         self.awaited = np.inf
         w = np.array(state.coef, float)

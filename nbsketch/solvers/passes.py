@@ -221,9 +221,7 @@ class PassesSearch(SmoothSearch):
         p = self.problem
         self.matrix = None
         self.is_flat = not self.coef.any()
-        self.center = np.zeros_like(self.res)
-        if state.dual is not None:
-            self.center = np.clip(state.dual.T, *p.bounds)
+        self.center = p.center(state)
         if p.losses.gam == 0:
             self._smooth(state)
         self._evaluate()

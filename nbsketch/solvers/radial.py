@@ -19,7 +19,7 @@ separate: with the (weighted, centered) Gram matrix G of the features, the inver
 an output of scale t is ``(t^2 G + alpha I)^-1``.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -188,16 +188,13 @@ class RadialSearch(SmoothSearch):
 
     def _begin(self, state: State) -> Certificate:
         p = self.problem
-        start = state.dual
         self.is_stale = True
-        self.center = np.zeros_like(self.res)
-        if start is not None:
-            self.center = p.bounded(np.ascontiguousarray(start.T))
+        self.center = p.center(state)
         if p.numbers.gam == 0:
             first = max(_SIZE * p.spread(self.res), _LEAST)
             self.sigma = first if state.sigma is None else state.sigma
         self._evaluate()
-        if start is None:
+        if state.dual is None:
             return self._point_certificate()
         return p.certify(self.coef, self.intercept, self.res, self.center)
 
@@ -208,13 +205,9 @@ class RadialSearch(SmoothSearch):
         d = len(unit)
         k, _ = p.T.shape
         weights = p.weights * ((d - 1) * across + along) / (d * p.n)
-        mass = max(float(weights.sum()), _LEAST)
+        curved = replace(p, weights=weights, uniform=False)
+        gram, mean, mass = curved.centered_gram(exact=False)
         t = np.diagonal(p.T)
-        gram = p.design.gram(None, weights, exact=False)
-        mean = np.zeros(p.rank)
-        if p.fit_intercept:
-            mean = p.design.rmv(weights) / mass
-            gram -= mass * np.outer(mean, mean)
         inverse = _resolvent(gram, t**2, p.alpha)
 
         def solve(flat: NDArray) -> NDArray:

@@ -84,10 +84,11 @@ class ScratchDesign(IndexedDesign):
         self.shape = source.shape
         folder = scratch_folder()
         check_room(folder, source.shape)
-        self._file = tempfile.TemporaryFile(dir=folder, buffering=0)  # noqa: SIM115
+        self._file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115
         weakref.finalize(self, self._file.close)
         for _, _, block in source.blocks():
-            _write(self._file, np.ascontiguousarray(block, dtype=self.dtype))
+            self._file.write(np.ascontiguousarray(block, dtype=self.dtype))
+        self._file.flush()
 
     def blocks(self) -> Blocks:
         """Yield (start, stop, Z[start:stop]) in order, covering all rows."""
@@ -202,17 +203,7 @@ def check_room(folder: str, shape: tuple[int, int]) -> None:
         )
 
 
-def _write(file: Any, block: NDArray) -> None:
-    left = block.data.cast("B")
-    while left:
-        left = left[file.write(left) :]
-
-
 def _read(file: Any, block: NDArray, offset: int) -> None:
     file.seek(offset)
-    left = block.data.cast("B")
-    while left:
-        count = file.readinto(left)
-        if not count:
-            raise OSError("a scratch file of features is shorter than it was written")
-        left = left[count:]
+    if file.readinto(block) < block.nbytes:
+        raise OSError("a scratch file of features is shorter than it was written")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from math import ceil, log, sqrt
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, NamedTuple, Required, TypedDict, Unpack
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -26,7 +26,7 @@ from nbsketch._report.validation import (
     random_generator,
 )
 from nbsketch.losses import Loss
-from nbsketch.solvers._stochastic import StochasticProblem, stochastic_problem
+from nbsketch.solvers._stochastic import stochastic_problem
 from nbsketch.solvers.design import Design, as_design
 
 # Rows per compiled call: some tens of milliseconds, so that Ctrl-C works.
@@ -153,15 +153,38 @@ class RowStream:
         return out
 
 
+class SGMOptions(TypedDict, total=False):
+    """Keyword arguments of the solvers in this module: those of `SGMSearch`."""
+
+    step: Required[float]
+    batch_size: Required[int]
+    alpha: float
+    penalty_weights: ArrayLike | None
+    square_norm: float | None
+    sample_weight: ArrayLike | None
+    fit_intercept: bool
+    average: bool
+
+
 class SGMSearch:
     """Steps of the stochastic gradient method, with sums of points for an average.
 
     It starts from zero, with an intercept in the middle of the targets.
 
+    Parameters
+    ----------
+    design, Y, loss
+        Z, Y and loss of `solve_sgm`.
+    step, batch_size, alpha, penalty_weights, square_norm, sample_weight, \
+fit_intercept, average
+        As in `solve_sgm`.
+
     Attributes
     ----------
     problem : StochasticProblem
         The problem to minimize.
+    weights : ndarray of shape (n,) or None
+        Weights of the rows; None: equal weights.
     step : float
         Step length times the largest curvature of a row's loss.
     batch_size : int
@@ -181,18 +204,27 @@ class SGMSearch:
 
     def __init__(
         self,
-        problem: StochasticProblem,
+        design: Design,
+        Y: ArrayLike,
+        loss: Loss | str,
+        *,
         step: float,
         batch_size: int,
-        average: bool,
+        alpha: float = 0.0,
         penalty_weights: ArrayLike | None = None,
         square_norm: float | None = None,
+        sample_weight: ArrayLike | None = None,
+        fit_intercept: bool = False,
+        average: bool = False,
     ) -> None:
-        self.problem = problem
+        problem = self.problem = stochastic_problem(
+            design, Y, loss, alpha, sample_weight, fit_intercept
+        )
+        self.weights = None if sample_weight is None else problem.weights
         self.square_norm = square_norm
         if square_norm is not None:
             check_positive("square_norm", square_norm)
-        rank = problem.design.shape[1]
+        rank = design.shape[1]
         self.step = check_positive("step", step)
         self.batch_size = check_integer("batch_size", batch_size)
         self.penalties = _penalties(problem.alpha, penalty_weights, rank)
@@ -364,17 +396,10 @@ def solve_sgm(
     Y: ArrayLike,
     loss: Loss | str = "square",
     *,
-    step: float,
-    batch_size: int,
     n_steps: int,
-    alpha: float = 0.0,
-    penalty_weights: ArrayLike | None = None,
-    square_norm: float | None = None,
-    sample_weight: ArrayLike | None = None,
-    fit_intercept: bool = False,
-    average: bool = False,
     checkpoints: Iterable[int] = (),
     rng: Any = None,
+    **options: Unpack[SGMOptions],
 ) -> SGMSolution:
     r"""Take steps of the projected stochastic gradient method.
 
@@ -448,18 +473,11 @@ def solve_sgm(
     """
     n_steps = check_integer("n_steps", n_steps)
     stops = _stops(checkpoints, n_steps)
-    iterates = tuple(
-        sgm_iterates(
-            Z, Y, loss, step=step, batch_size=batch_size,
-            checkpoints=sorted({*stops, n_steps}), alpha=alpha,
-            penalty_weights=penalty_weights, square_norm=square_norm,
-            sample_weight=sample_weight, fit_intercept=fit_intercept, average=average,
-            rng=rng,
-        )
-    )  # fmt: skip
-    last = iterates[-1]
+    every = {*stops, n_steps}
+    iterates = list(sgm_iterates(Z, Y, loss, checkpoints=every, rng=rng, **options))
     path = tuple(iterate for iterate in iterates if iterate.n_steps in stops)
-    return SGMSolution(last.coef, last.intercept, last.n_steps, path)
+    _, coef, intercept = iterates[-1]
+    return SGMSolution(coef, intercept, n_steps, path)
 
 
 def sgm_iterates(
@@ -467,16 +485,9 @@ def sgm_iterates(
     Y: ArrayLike,
     loss: Loss | str = "square",
     *,
-    step: float,
-    batch_size: int,
     checkpoints: Iterable[int],
-    alpha: float = 0.0,
-    penalty_weights: ArrayLike | None = None,
-    square_norm: float | None = None,
-    sample_weight: ArrayLike | None = None,
-    fit_intercept: bool = False,
-    average: bool = False,
     rng: Any = None,
+    **options: Unpack[SGMOptions],
 ) -> Iterator[Iterate]:
     """Yield the iterates of `solve_sgm` at the checkpoints, in ascending order.
 
@@ -495,12 +506,10 @@ def sgm_iterates(
     """
     design = as_design(Z)
     stops = _stops(checkpoints)
-    problem = stochastic_problem(design, Y, loss, alpha, sample_weight, fit_intercept)
-    search = SGMSearch(problem, step, batch_size, average, penalty_weights, square_norm)
-    weights = None if sample_weight is None else problem.weights
-    rows = RowStream(random_generator(rng), weights, design.shape[0])
+    search = SGMSearch(design, Y, loss, **options)
+    rows = RowStream(random_generator(rng), search.weights, design.shape[0])
     features = np.ascontiguousarray(design.collect())
-    bounds = _square_bounds(features, weights, square_norm)
+    bounds = _square_bounds(features, search.weights, search.square_norm)
     return (search.draw(features, rows, bounds, stop) for stop in sorted(stops))
 
 
@@ -574,15 +583,8 @@ def stream_sgm(
     loss: Loss | str = "square",
     state: StreamState | None = None,
     *,
-    step: float,
-    batch_size: int,
-    alpha: float = 0.0,
-    penalty_weights: ArrayLike | None = None,
-    square_norm: float | None = None,
-    sample_weight: ArrayLike | None = None,
-    fit_intercept: bool = False,
-    average: bool = False,
     rng: Any = None,
+    **options: Unpack[SGMOptions],
 ) -> tuple[NDArray, Any, StreamState]:
     """Pass once over some rows, in their order, and return coef, intercept and state.
 
@@ -608,32 +610,28 @@ def stream_sgm(
     """
     design = as_design(Z)
     Z = np.ascontiguousarray(design.collect())
-    problem = stochastic_problem(design, Y, loss, alpha, sample_weight, fit_intercept)
-    search = SGMSearch(problem, step, batch_size, average, penalty_weights, square_norm)
-    before = 0.0
+    search = SGMSearch(design, Y, loss, **options)
+    bound = search.square_norm or 0.0
     if state is not None:
         _check_state(state, search)
-        before = state.square_norm
+        bound = search.square_norm or state.square_norm
         search.point = state.point.copy()
         search.totals = state.totals.copy()
         search.n_steps = state.n_steps
     order = np.arange(len(Z))
-    if sample_weight is not None:
+    if search.weights is not None:
         # Rounded at random, with the weights as means.
-        visits = np.floor(problem.weights)
-        fractions = problem.weights - visits
+        visits = np.floor(search.weights)
+        fractions = search.weights - visits
         visits += random_generator(rng).random(len(Z)) < fractions
         order = np.repeat(order, visits.astype(np.int64))
     if order.size:
-        largest = search.largest(squared_norms(Z), order)
-        if square_norm is None:
-            largest = np.maximum.accumulate(np.maximum(largest, before))
-            before = float(largest[-1])
-        else:
-            before = square_norm
-            largest = np.maximum(largest, before)
+        largest = np.maximum(search.largest(squared_norms(Z), order), bound)
+        if search.square_norm is None:
+            largest = np.maximum.accumulate(largest)
+            bound = float(largest[-1])
         search.run(Z, order, largest)
-    after = StreamState(search.point, search.totals, search.n_steps, before)
+    after = StreamState(search.point, search.totals, search.n_steps, bound)
     return *search.answer(), after
 
 

@@ -183,6 +183,18 @@ class CertifiedProblem(ABC):
         sizes = sizes[sizes > 0]
         return typical_mean(sizes) if len(sizes) else 1.0
 
+    def centered_gram(self, exact: bool) -> tuple[NDArray, NDArray, float]:
+        """Return the weighted Gram matrix, the means, and the sum of the weights.
+
+        With an intercept, the features are centered; else the means are zero.
+        """
+        mass = max(float(self.weights.sum()), 1e-300)
+        means = self.design.rmv(self.weights) / mass * self.fit_intercept
+        scale = None if self.uniform else self.weights
+        gram = self.design.gram(weights=scale, exact=exact)
+        gram -= mass * np.outer(means, means)
+        return gram, means, mass
+
     def target_quantile(self, targets: NDArray, level: Any) -> Any:
         """Return quantiles of (some of) the targets of positive weight."""
         counted = targets[self.weights > 0]

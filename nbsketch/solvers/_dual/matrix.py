@@ -67,11 +67,6 @@ class CoupledMatrix:
         product = (self.K @ table.reshape(n, -1)).reshape(n, k, d) @ self.M
         return product[self.row, :, self.output].reshape(V.shape)
 
-    def rows(self, index: NDArray) -> NDArray:
-        """Return the rows of an index, of shape (len(index), N)."""
-        values = self.K.rows(self.row[index])[:, self.row]
-        return values * self.M[self.output[index]][:, self.output]
-
     def combine(self, index: NDArray, v: NDArray) -> NDArray:
         """Return the columns of an index times v."""
         rows, place = self._distinct(index)
@@ -98,10 +93,6 @@ class CoupledMatrix:
         """Return the matrix of some entries."""
         rows, place = self._distinct(index)
         return CoupledMatrix(self.K.take(rows), self.M, place, self.output[index])
-
-    def diag(self) -> NDArray:
-        """Return the diagonal."""
-        return self.K.diag()[self.row] * np.diagonal(self.M)[self.output]
 
     def _distinct(self, index: NDArray) -> tuple[NDArray, NDArray]:
         """Return the rows of K for the entries, and the position of each entry."""

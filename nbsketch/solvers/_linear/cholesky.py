@@ -42,7 +42,7 @@ import scipy.linalg
 from numpy.typing import DTypeLike, NDArray
 
 from nbsketch._machine.memory import fits
-from nbsketch.solvers._linear.conjugate_gradients import SymmetricOperator
+from nbsketch.solvers._linear.conjugate_gradients import KernelOperator
 
 # Factor between trials of the number added to the diagonal.
 _GROWTH = 4
@@ -130,7 +130,7 @@ def scaled_columns(
 
 
 def partial_cholesky(
-    K: SymmetricOperator,
+    K: KernelOperator,
     rank: int,
     rng: np.random.Generator,
     *,
@@ -177,7 +177,7 @@ def _draw(diagonal: NDArray, count: int, rng: np.random.Generator) -> NDArray:
 
 
 def _accepted(
-    K: SymmetricOperator,
+    K: KernelOperator,
     diagonal: NDArray,
     factor: NDArray,
     count: int,
@@ -205,7 +205,7 @@ def _accepted(
 
 
 def _block_factor(
-    K: SymmetricOperator, index: NDArray, factor: NDArray, jitter: float
+    K: KernelOperator, index: NDArray, factor: NDArray, jitter: float
 ) -> NDArray:
     """Return the rows of F^T for a block of pivots, given the previous ones."""
     schur = np.ascontiguousarray(K.rows(index), dtype=factor.dtype)
@@ -224,7 +224,7 @@ class BlockPreconditioner:
 
     Parameters
     ----------
-    K : SymmetricOperator of shape (n, n)
+    K : KernelOperator of shape (n, n)
         Kernel matrix; its diagonal blocks are evaluated.
     factor : ndarray of shape (m, n)
         F^T in float64. Scaled in place.
@@ -236,7 +236,7 @@ class BlockPreconditioner:
 
     def __init__(
         self,
-        K: SymmetricOperator,
+        K: KernelOperator,
         factor: NDArray,
         rng: np.random.Generator,
         weights: NDArray | None = None,
@@ -271,7 +271,7 @@ class BlockPreconditioner:
             half[index] = solve_upper(upper, half[index])
         return half
 
-    def _residual(self, K: SymmetricOperator, index: NDArray) -> NDArray:
+    def _residual(self, K: KernelOperator, index: NDArray) -> NDArray:
         """Return a diagonal block of W^{1/2} (K - F F^T) W^{1/2}."""
         part = self.factor[:, index]
         root = self._root[index]
@@ -433,7 +433,7 @@ def default_rank(n: int, share: float = 1.0, outputs: int = 1) -> int:
 
 
 def low_rank_factor(
-    K: SymmetricOperator,
+    K: KernelOperator,
     shift: float,
     rng: np.random.Generator,
     *,
@@ -450,7 +450,7 @@ def low_rank_factor(
 
 
 def build_preconditioner(
-    K: SymmetricOperator,
+    K: KernelOperator,
     shift: float,
     rng: np.random.Generator,
     *,

@@ -158,22 +158,13 @@ def _dots(A: NDArray, B: NDArray) -> NDArray:
 
 
 class SymmetricOperator(Protocol):
-    """A symmetric positive semi-definite matrix with products and selected entries.
-
-    `nbsketch.gram.SymmetricGram` implements it.
-    """
+    """A symmetric positive semi-definite matrix with products and selected entries."""
 
     shape: tuple[int, int]
     dtype: np.dtype
 
     def __matmul__(self, V: NDArray) -> NDArray:
         """Return K V in float64, for V of shape (n, d)."""
-
-    def rows(self, index: NDArray) -> NDArray:
-        """Return the rows of an index, of shape (len(index), n)."""
-
-    def diag(self) -> NDArray:
-        """Return the diagonal."""
 
     def block(self, index: NDArray) -> NDArray:
         """Return K[index][:, index] in float64."""
@@ -188,8 +179,18 @@ class SymmetricOperator(Protocol):
         """Return the submatrix of some rows and columns as an operator."""
 
 
+class KernelOperator(SymmetricOperator, Protocol):
+    """A kernel matrix, which also has rows: `nbsketch.gram.SymmetricGram` is one."""
+
+    def rows(self, index: NDArray) -> NDArray:
+        """Return the rows of an index, of shape (len(index), n)."""
+
+    def diag(self) -> NDArray:
+        """Return the diagonal."""
+
+
 class StoredMatrix:
-    """A matrix in memory as a `SymmetricOperator`."""
+    """A matrix in memory as a `KernelOperator`."""
 
     def __init__(self, matrix: Any) -> None:
         self._matrix = np.asarray(matrix)

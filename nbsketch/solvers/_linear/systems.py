@@ -64,8 +64,8 @@ from nbsketch.solvers._linear.cholesky import (
 from nbsketch.solvers._linear.conjugate_gradients import (
     ColumnGaps,
     ConjugateGradients,
+    KernelOperator,
     RotatedOutputs,
-    SymmetricOperator,
     centered,
 )
 
@@ -179,7 +179,7 @@ class KernelSystem(ColumnSystem):
 
     Parameters
     ----------
-    K : SymmetricOperator of shape (n, n)
+    K : KernelOperator of shape (n, n)
         Kernel matrix.
     outputs, alphas
         As in `ColumnSystem`. Rows of weight zero have no coefficient.
@@ -189,7 +189,7 @@ class KernelSystem(ColumnSystem):
 
     def __init__(
         self,
-        K: SymmetricOperator,
+        K: KernelOperator,
         outputs: RotatedOutputs,
         alphas: Sequence[float] | NDArray,
         preconditioner: Preconditioner | None = None,

@@ -50,12 +50,9 @@ class TermGrams:
         m = problem.mix.shape[1]
         n = len(problem.weights)
         size = problem.rank + problem.fit_intercept
-        fits = matrices is not None and matrices.shape == (m, size, size)
-        if matrices is None or inside is None or not fits or inside.shape != (m, n):
-            matrices = np.zeros((m, size, size))
-            inside = np.zeros((m, n), dtype=bool)
-        self.matrices = matrices.copy()
-        self.inside = inside.copy()
+        fits = np.shape(matrices) == (m, size, size) and np.shape(inside) == (m, n)
+        self.matrices = np.array(matrices) if fits else np.zeros((m, size, size))
+        self.inside = np.array(inside) if fits else np.zeros((m, n), dtype=bool)
         self.pivot = _PIVOT * float(problem.weights.mean())
         self.exact = False  # single precision is usually enough for a direction
         self._pairs = np.einsum("kj,lj->klj", problem.mixed_T, problem.mixed_T)
@@ -245,8 +242,8 @@ def direction_of_entries(
     shift = np.zeros(len(mix))
     if part.fit_intercept:
         inner = shares.T @ solved[:, 1:]
-        mass = np.square(mix) @ (inside @ part.weights)
-        inner[np.diag_indices_from(inner)] += factor * np.maximum(pivot - mass, 0.0)
+        lacking = np.maximum(pivot - part.mass(inside), 0.0)
+        inner[np.diag_indices_from(inner)] += factor * lacking
         shift = -np.linalg.solve(inner, rho_b + shares.T @ v)
         v = v + solved[:, 1:] @ shift
     W = -(main + transposed(v)) / alpha

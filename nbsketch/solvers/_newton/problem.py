@@ -23,6 +23,7 @@ from nbsketch.solvers._certified.problem import (
 )
 from nbsketch.solvers.design import Design
 from nbsketch.solvers.row_loss import RowLoss, row_loss
+from nbsketch.solvers.solution import State
 
 # Below this share of changed rows, Z^T (s a) is updated instead of recomputed.
 _FEW = 0.5
@@ -104,6 +105,12 @@ class NewtonProblem(CertifiedProblem):
         weights = part.weights / part.weights.mean()
         return replace(part, weights=weights, n=float(len(rows)))
 
+    def center(self, state: State) -> NDArray:
+        """Return the dual point of a state within its bounds, zeros without one."""
+        if state.dual is None:
+            return np.zeros((self.mix.shape[1], len(self.weights)))
+        return self.bounded(np.ascontiguousarray(state.dual.T))
+
     def weighted(self, a: NDArray) -> NDArray:
         """Return s a, which may be `a` itself."""
         return a if self.uniform else self.weights * a
@@ -157,6 +164,10 @@ class NewtonProblem(CertifiedProblem):
         """Return the loss of each row."""
         d = len(self.mix)
         return self.output_losses.values(res[:d].ravel()).reshape(d, -1).sum(axis=0)
+
+    def bounded(self, a: NDArray) -> NDArray:
+        """Return `a` clipped to its bounds."""
+        return np.clip(a, *self.bounds)
 
     def sizes(self, res: NDArray) -> NDArray:
         """Return the absolute residuals of the rows of positive weight."""

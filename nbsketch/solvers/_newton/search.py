@@ -161,8 +161,7 @@ class NewtonSearch(CertifiedSearch[NewtonProblem]):
 
     def _begin(self, state: State) -> Certificate:
         p = self.problem
-        start = np.zeros_like(self.res) if state.dual is None else state.dual.T
-        self.center = np.clip(start, *p.bounds)
+        self.center = p.center(state)
         self.sigma = self._first_sigma(state)
         self.gram = TermGrams(p, state.gram, state.inside)
         self.reach = np.inf

@@ -57,11 +57,7 @@ class Splitting:
 
     def __init__(self, problem: NewtonProblem, start: State) -> None:
         p = self.problem = problem
-        self.mass = float(p.weights.sum())
-        self.means = p.design.rmv(p.weights) / self.mass * p.fit_intercept
-        weights = None if p.uniform else p.weights
-        gram = p.design.gram(weights=weights, exact=False)
-        gram -= self.mass * np.outer(self.means, self.means)
+        gram, self.means, self.mass = p.centered_gram(exact=False)
         values, self.vectors = eigh(gram)
         # Overestimated eigenvalues only slow the iteration down.
         noise = _NOISE * float(np.finfo(p.design.dtype).eps) * values[-1]
@@ -86,7 +82,7 @@ class Splitting:
         a = left = np.zeros_like(self.res)
         for _ in range(steps):
             point = self.res / sigma + ahead * left + a
-            a = np.clip(point, *p.bounds)
+            a = p.bounded(point)
             split = point - a
             self._move(self._sums(self.res / sigma - split + a), sigma)
             left = self.res / sigma - split
@@ -186,13 +182,8 @@ def class_starts(
     )  # fmt: skip
     start = State(np.zeros((rank, d)), np.zeros(d))
     start = Splitting(problem, start).run(*_CLASSES)
-    return tuple(_of_class(start, j) for j in range(d))
-
-
-def _of_class(start: State, j: int) -> State:
-    """Return the start of one class."""
-    coef, a = (np.array(part)[:, j].copy() for part in (start.coef, start.dual))
-    return State(coef, float(start.intercept[j]), a, start.sigma)
+    columns = zip(start.coef.T, start.intercept, np.transpose(start.dual), strict=True)
+    return tuple(State(*column, start.sigma) for column in columns)
 
 
 def shared(design: Design, n_problems: int) -> Design:

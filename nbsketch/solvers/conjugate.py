@@ -16,7 +16,6 @@ the preconditioner costs :math:`s^3`.
 """
 
 from collections.abc import Iterable, Iterator
-from time import perf_counter
 from typing import Any, NamedTuple, Self, TypedDict, Unpack
 
 import numpy as np
@@ -24,7 +23,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from nbsketch._report.validation import check_integer, check_positive, check_real
 from nbsketch.gram.columns import SketchedOperator
-from nbsketch.solvers._certified.search import Callback
 from nbsketch.solvers._linear.cholesky import Preconditioner, build_preconditioner
 from nbsketch.solvers._linear.conjugate_gradients import (
     ColumnGaps,
@@ -42,7 +40,7 @@ from nbsketch.solvers._linear.systems import (
     nugget,
     rounded,
 )
-from nbsketch.solvers.solution import Solution, State
+from nbsketch.solvers.solution import Callback, Progress, Solution, State
 
 # Coefficients with a larger relative gap are unusable: early iterates of dual
 # coefficients overshoot by orders of magnitude.
@@ -90,8 +88,8 @@ class ConjugateSearch:
         Certificate from a true residual, after `run`.
     n_passes : int
         Number of passes over the kernel values.
-    stopped : bool
-        Whether the callback has stopped the search.
+    progress : Progress
+        Time, and the callback.
     """
 
     def __init__(
@@ -103,9 +101,7 @@ class ConjugateSearch:
     ) -> None:
         self.system = system
         self._limits = limits
-        self._callback = callback
-        self._began = perf_counter()
-        self.stopped = False
+        self.progress = Progress(callback)
         self.n_passes = system.passes
         d = system.shape[1]
         self._tol = np.full(d, limits.tol)
@@ -150,7 +146,7 @@ class ConjugateSearch:
             gap=float((gaps.gap + gaps.noise)[columns].sum()),
             relative_gap=worst,
             n_iter=self.n_passes,
-            seconds=perf_counter() - self._began,
+            seconds=self.progress.seconds,
             converged=worst <= self._limits.tol,
             state=State(coef, intercept),
         )
@@ -164,7 +160,7 @@ class ConjugateSearch:
         self.run()
         solution = self.solution()
         worst = solution.relative_gap
-        if not (self.stopped or worst <= LARGEST_GAP):
+        if not (self.progress.stopped or worst <= LARGEST_GAP):
             raise NotConvergedError(
                 f"the relative duality gap is {worst:.1e} after {self.n_passes} "
                 f"passes, above {LARGEST_GAP}: the coefficients are unusable. Increase "
@@ -182,10 +178,10 @@ class ConjugateSearch:
 
     def _has_time(self) -> bool:
         # One pass is reserved for the final residual.
-        used = perf_counter() - self._began
+        used = self.progress.seconds
         per_pass = used / max(1, self.n_passes)
         in_time = used + 2 * per_pass <= self._limits.seconds
-        spent = self.stopped or self.n_passes + 2 > self._limits.passes
+        spent = self.progress.stopped or self.n_passes + 2 > self._limits.passes
         return in_time and not spent
 
     def _multiply(self, V: NDArray, columns: NDArray) -> NDArray:
@@ -219,12 +215,10 @@ class ConjugateSearch:
         self.product[:, columns] += lengths * product
 
     def _report(self) -> None:
-        if self._callback is None or not self.n_passes:
-            return
         gaps = self.certificate
-        seconds = perf_counter() - self._began
-        sums = float(gaps.objective.sum()), float((gaps.gap + gaps.noise).sum())
-        self.stopped |= bool(self._callback(self.n_passes, *sums, seconds))
+        if self.n_passes:
+            sums = gaps.objective.sum(), (gaps.gap + gaps.noise).sum()
+            self.progress.report(self.n_passes, *sums)
 
 
 class ConjugateOptions(TypedDict, total=False):

@@ -286,24 +286,15 @@ def _add_transposed(
     elif A.shape[1] == 1:
         products.add_combination(block, chosen, A[:, 0], out[:, 0])
     elif A.shape[1] <= _FEW_COLUMNS:
-        _add_few_combinations(block, A, chosen, out)
+        total = np.zeros(out.shape[::-1])
+        for part, chunk in _chunks(block, chosen):
+            products.add_few_combinations(chunk, A[part], total)
+        out += total.T
     elif block.dtype == np.float64 and chosen is None:
         out += block.T @ A
     else:
         for part, chunk in _chunks(block, chosen):
             out += chunk.astype(float, copy=False).T @ A[part]
-
-
-def _add_few_combinations(
-    block: NDArray, A: NDArray, chosen: NDArray | None, out: NDArray
-) -> None:
-    total = np.zeros(out.shape[::-1])
-    if chosen is None:
-        products.add_few_combinations(block, A, total)
-    else:
-        for part, chunk in _chunks(block, chosen):
-            products.add_few_combinations(chunk, A[part], total)
-    out += total.T
 
 
 def _add_gram(

@@ -25,7 +25,6 @@ with an output matrix M that couples the levels.
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import cached_property
-from time import perf_counter
 from typing import Any, TypedDict, Unpack
 
 import numpy as np
@@ -35,7 +34,6 @@ from nbsketch._report.validation import check_integer, check_positive, check_rea
 from nbsketch.losses import as_loss
 from nbsketch.outputs import check_levels
 from nbsketch.solvers._certified import checks
-from nbsketch.solvers._certified.search import Callback
 from nbsketch.solvers._dual.matrix import (
     CoupledMatrix,
     CoupledPreconditioner,
@@ -51,7 +49,7 @@ from nbsketch.solvers._linear.conjugate_gradients import (
     check_columns,
 )
 from nbsketch.solvers.row_loss import RowLoss, conjugate_numbers, row_loss
-from nbsketch.solvers.solution import Solution, State
+from nbsketch.solvers.solution import Callback, Progress, Solution, State
 
 # Share of the default rank for losses with kinks: smoothing makes their shifts larger,
 # and few of their rows are between kinks at the end.
@@ -152,8 +150,7 @@ class DualPath:
             Output matrix that multiplies the coefficients at the end.
         """
         for alpha in self.alphas:
-            self._began = perf_counter()
-            self._stopped = False
+            self._progress = Progress(self.callback)
             self._searches: list[DualSearch] = []
             limits = DualLimits(self.tol, self.max_iter, self._is_late)
             for j, problem in enumerate(problems):
@@ -170,16 +167,13 @@ class DualPath:
             yield solution
 
     def _is_late(self) -> bool:
-        return self._stopped or perf_counter() - self._began > self.max_seconds
+        progress = self._progress
+        return progress.stopped or progress.seconds > self.max_seconds
 
     def _report(self, step: int) -> None:
-        if self.callback is None or self._stopped:
-            return
         best = [s.best for s in self._searches if s.best is not None]
-        objective = float(sum(b.objective for b in best))
-        gap = float(sum(b.gap + b.noise for b in best))
-        seconds = perf_counter() - self._began
-        self._stopped = bool(self.callback(step, objective, gap, seconds))
+        gap = sum(b.gap + b.noise for b in best)
+        self._progress.report(step, sum(b.objective for b in best), gap)
 
     def _solution(self) -> Solution:
         """Return the best points of all searches as one solution."""
@@ -201,7 +195,7 @@ class DualPath:
             gap=d * sum(b.gap + b.noise for b in best),
             relative_gap=max(b.relative_gap for b in best),
             n_iter=max(search.steps for search in searches),
-            seconds=perf_counter() - self._began,
+            seconds=self._progress.seconds,
             converged=all(search.converged for search in searches),
             state=State(coef, b, dual),
         )

@@ -32,15 +32,9 @@ from nbsketch.solvers._certified.problem import (
     Shapes,
     loss_sums,
 )
-from nbsketch.solvers._certified.search import (
-    Callback,
-    Report,
-    Search,
-    cold_start,
-    minimize,
-)
+from nbsketch.solvers._certified.search import Search, cold_start, minimize
 from nbsketch.solvers.design import Design, as_design
-from nbsketch.solvers.solution import Solution, State
+from nbsketch.solvers.solution import Callback, Progress, Solution, State
 
 # Trial shifts to find sums of opposite signs, and to bring these together.
 _EXPANSIONS = 100
@@ -240,9 +234,9 @@ class WhitenedDescent(Search[GenericProblem]):
         state: State,
         tol: float,
         max_iter: int,
-        report: Report | None,
+        progress: Progress | None,
     ) -> None:
-        super().__init__(problem, tol, max_iter, report)
+        super().__init__(problem, tol, max_iter, progress)
         gram, self.mean, _ = problem.centered_gram(exact=True)
         values, vectors = np.linalg.eigh(gram / problem.n)
         self.root = vectors / np.sqrt(np.maximum(values, 0.0) + problem.alpha)
@@ -251,7 +245,7 @@ class WhitenedDescent(Search[GenericProblem]):
         b = float(state.intercept) * problem.fit_intercept
         check_slopes(problem.residual(w, b), problem)
         self.best = self._certify(w, b, np.inf)
-        self._call_back(self.best)
+        self._report(self.best)
 
     def run(self) -> Solution:
         """Return the best solution found."""
@@ -296,7 +290,7 @@ class WhitenedDescent(Search[GenericProblem]):
     def _check(self, x: NDArray) -> None:
         """Certify the new iterate if its estimated gap is small enough."""
         self.steps += 1
-        if self.report is not None or self.last[2] <= min(self.target, self.awaited):
+        if self.progress.callback or self.last[2] <= min(self.target, self.awaited):
             self._improve()
 
     def _improve(self) -> None:
@@ -306,7 +300,7 @@ class WhitenedDescent(Search[GenericProblem]):
         certificate = self._certify(w, b, _ALLOWED * self.target)
         if certificate.gap < self.best.gap:
             self.best = certificate
-        self._call_back(self.best)
+        self._report(self.best)
         if self.converged or self._is_spent:
             raise _Done
 

@@ -27,6 +27,9 @@ _SHARE = 0.99
 _LEAST = 1e-200
 # Share of the trace added to the diagonal of an indefinite Hessian.
 _JITTER = 1e-16
+# Signs of the residual's part over the fit and under it, whose dual bounds are `high`
+# and `low`.
+_SIGNS = np.array([1.0, -1.0])[:, None, None]
 
 
 class PiecewiseProblem(NamedTuple):
@@ -58,6 +61,10 @@ class PiecewiseProblem(NamedTuple):
         """Upper bounds, 0 for infinite ones."""
         return np.where(np.isinf(self.high), 0.0, self.high)
 
+    def room(self, a: NDArray) -> NDArray:
+        """Return the distances of dual points to both bounds, (2, n, d)."""
+        return np.stack([self.high - a, a - self.low])
+
     def slope(self, a: NDArray) -> tuple[NDArray, NDArray]:
         """Return the sums of dual points for W and for b."""
         total = self.E.T @ a
@@ -79,12 +86,11 @@ class PiecewiseProblem(NamedTuple):
 
 
 class InteriorPoint(NamedTuple):
-    """An interior point: residuals are over - under, both positive."""
+    """An interior point: a residual is the difference of two positive parts."""
 
     W: NDArray
     b: NDArray
-    over: NDArray  # (n, d), 0 for an infinite upper bound
-    under: NDArray
+    parts: NDArray  # (2, n, d), 0 for an infinite bound
     a: NDArray
 
     @classmethod
@@ -95,10 +101,10 @@ class InteriorPoint(NamedTuple):
         unit = np.abs(residual).mean() or 1.0
         hard = np.isinf(p.high)
         typical = (p.high[~hard] - p.low[~hard]).mean()
-        over = np.where(hard, 0.0, np.maximum(residual, 0) + unit)
-        under = np.maximum(-residual, 0) + unit
         a = np.where(hard, p.low + typical, (p.low + p.finite_high) / 2)
-        return cls(np.zeros((p.E.shape[1] - 1, len(p.T))), b, over, under, a)
+        parts = np.maximum(_SIGNS * residual, 0) + unit
+        parts[np.isinf(p.room(a))] = 0.0
+        return cls(np.zeros((p.E.shape[1] - 1, len(p.T))), b, parts, a)
 
     def moved(self, move: Self, step: float) -> Self:
         """Return the point after a step."""
@@ -106,18 +112,16 @@ class InteriorPoint(NamedTuple):
 
     def mean_product(self, p: PiecewiseProblem) -> float:
         """Return the mean of the products that are zero at the solution."""
-        above = p.finite_high - self.a  # over is 0 without a bound
-        total = np.vdot(self.over, above) + np.vdot(self.under, self.a - p.low)
-        return float(total) / (np.isfinite(p.high).sum() + p.low.size)
+        room = p.room(self.a)
+        finite = np.isfinite(room)
+        return float((self.parts[finite] * room[finite]).mean())
 
-    def room(self, p: PiecewiseProblem, move: Self) -> float:
+    def longest(self, p: PiecewiseProblem, move: Self) -> float:
         """Return the largest step, at most 1, that preserves all signs."""
-        pairs = (
-            (self.over, move.over), (self.under, move.under),
-            (p.high - self.a, -move.a), (self.a - p.low, move.a),
-        )  # fmt: skip
-        ratios = (x[dx < 0] / -dx[dx < 0] for x, dx in pairs)
-        return min(1.0, *(float(ratio.min(initial=np.inf)) for ratio in ratios))
+        x = np.stack([self.parts, p.room(self.a)])
+        dx = np.stack([move.parts, -_SIGNS * move.a])
+        falling = dx < 0
+        return float((x[falling] / -dx[falling]).min(initial=1.0))
 
 
 class System(NamedTuple):
@@ -125,45 +129,43 @@ class System(NamedTuple):
 
     p: PiecewiseProblem
     point: InteriorPoint
-    above: NDArray  # over 1: the distance of the dual points to their upper bounds
-    below: NDArray
+    inverse: NDArray  # (2, n, d), of the distances of the dual points to their bounds
     curvature: NDArray
     factor: NDArray
 
     @classmethod
     def at(cls, p: PiecewiseProblem, point: InteriorPoint) -> Self:
         """Return the equations at a point."""
-        above = _inverse(p.high - point.a)
-        below = _inverse(point.a - p.low)
-        curvature = _inverse(point.over * above + point.under * below)
-        return cls(p, point, above, below, curvature, p.factor(curvature))
+        inverse = _inverse(p.room(point.a))
+        curvature = _inverse((point.parts * inverse).sum(axis=0))
+        return cls(p, point, inverse, curvature, p.factor(curvature))
 
-    def move(self, over: NDArray | float, under: NDArray | float) -> InteriorPoint:
-        """Return the Newton direction to these products."""
+    def move(self, products: NDArray | float) -> InteriorPoint:
+        """Return the Newton direction to these products of parts and distances."""
         p = self.p
-        coef, b, *old, a = self.point
-        aim = p.y[:, None] - p.fitted(coef, b) - over * self.above + under * self.below
+        coef, b, parts, a = self.point
+        excess = (_SIGNS * products * self.inverse).sum(axis=0)
+        aim = p.y[:, None] - p.fitted(coef, b) - excess
         slope, totals = p.slope(a + self.curvature * aim)
         right = np.append((slope - p.alpha * coef).T.ravel(), totals)
         flat = solve_positive_upper(self.factor, right)
         W = flat[: coef.size].reshape(coef.T.shape).T
         b = flat[coef.size :]
         da = self.curvature * (aim - p.fitted(W, b))
-        up = (over + old[0] * da) * self.above - old[0]
-        return InteriorPoint(W, b, up, (under - old[1] * da) * self.below - old[1], da)
+        change = (products + _SIGNS * parts * da) * self.inverse - parts
+        return InteriorPoint(W, b, change, da)
 
     def next(self) -> InteriorPoint:
         """Return the point after a predictor and a corrector."""
         p = self.p
         point = self.point
-        ahead = self.move(0.0, 0.0)
-        there = point.moved(ahead, point.room(p, ahead))
-        ratio = there.mean_product(p) / point.mean_product(p)
-        target = ratio**3 * point.mean_product(p)
-        over = target + ahead.over * ahead.a
-        under = target - ahead.under * ahead.a
-        move = self.move(np.where(np.isinf(p.high), 0.0, over), under)
-        return point.moved(move, _SHARE * point.room(p, move))
+        mean = point.mean_product(p)
+        ahead = self.move(0.0)
+        there = point.moved(ahead, point.longest(p, ahead))
+        target = (there.mean_product(p) / mean) ** 3 * mean
+        products = target + _SIGNS * ahead.parts * ahead.a
+        move = self.move(np.where(self.inverse > 0, products, 0.0))
+        return point.moved(move, _SHARE * point.longest(p, move))
 
 
 class Found(NamedTuple):

@@ -8,7 +8,7 @@ from numpy.typing import ArrayLike, NDArray
 from nbsketch.losses import as_loss
 from nbsketch.outputs import check_levels
 from nbsketch.solvers._certified import checks
-from nbsketch.solvers._certified.search import Callback, cold_start, minimize
+from nbsketch.solvers._certified.search import cold_start, minimize
 from nbsketch.solvers._newton.problem import newton_problem
 from nbsketch.solvers._newton.search import NewtonSearch
 from nbsketch.solvers._newton.smooth import SmoothSearch
@@ -17,7 +17,7 @@ from nbsketch.solvers.design import Design, as_design
 from nbsketch.solvers.generic import solve_generic
 from nbsketch.solvers.passes import LandmarkDesign, PassesSearch
 from nbsketch.solvers.row_loss import RowLoss, has_row_loss
-from nbsketch.solvers.solution import Solution, State
+from nbsketch.solvers.solution import Callback, Solution, State
 
 
 def solve_scalar(
@@ -237,11 +237,7 @@ def solve_joint_pinball(
     if isinstance(design, LandmarkDesign):
         search = PassesSearch
         state = state or cold_start(problem)
-    options = tol, max_iter, state, callback, splitting_start
-    solution = minimize(problem, search, *options)
-    dual = np.ascontiguousarray(np.asarray(solution.dual).T)
-    assert solution.state is not None  # a search ends with one
-    return solution._replace(dual=dual, state=solution.state._replace(dual=dual))
+    return minimize(problem, search, tol, max_iter, state, callback, splitting_start)
 
 
 def _pinball_losses(levels: NDArray, n: int, ordered: bool) -> RowLoss:

@@ -255,11 +255,6 @@ class PassesSearch(SmoothSearch):
             curvature = curvature / (p.losses.gam + self.sigma)
         return a, curvature, *sums
 
-    @property
-    def _design(self) -> LandmarkDesign:
-        assert isinstance(self.problem.design, LandmarkDesign)
-        return self.problem.design
-
     def _direction(self) -> NDArray:
         p = self.problem
         mass = self._mass
@@ -288,11 +283,12 @@ class PassesSearch(SmoothSearch):
     def _preconditioner(self) -> Inverse:
         """Return the inverse for the mean curvatures, in blocks by rotated outputs."""
         p = self.problem
-        matrix, root = self._design.scatter
+        assert isinstance(p.design, LandmarkDesign)
+        matrix, root = p.design.scatter
         if p.fit_intercept:
             matrix = matrix - np.outer(root, root).T  # in the order of columns
         self.level = mass = self._mass
-        mean = self._design.rmv(self._rates) / mass
+        mean = p.design.rmv(self._rates) / mass
         scales, rotation = np.linalg.eigh((p.T * self.level) @ p.T.T)
         factors = [raised_cholesky(scale * matrix, p.alpha)[0] for scale in scales]
 

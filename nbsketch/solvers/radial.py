@@ -29,13 +29,13 @@ from numpy.typing import ArrayLike, NDArray
 from nbsketch.losses import ELQ, as_loss
 from nbsketch.solvers._certified import checks
 from nbsketch.solvers._certified.problem import Certificate
-from nbsketch.solvers._certified.search import Callback, minimize
+from nbsketch.solvers._certified.search import minimize
 from nbsketch.solvers._linear.conjugate_gradients import Inverse
 from nbsketch.solvers._newton.problem import NewtonProblem
 from nbsketch.solvers._newton.smooth import SmoothSearch, inverse_of
 from nbsketch.solvers.design import Design, as_design
 from nbsketch.solvers.row_loss import row_loss
-from nbsketch.solvers.solution import Solution, State
+from nbsketch.solvers.solution import Callback, Solution, State
 
 # An intercept shifts the dual point of rows between the kinks if the shift is below
 # this share of the bound, else of all rows.

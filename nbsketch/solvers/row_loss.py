@@ -107,7 +107,8 @@ class RowLoss:
 
     def values(self, res: NDArray) -> NDArray:
         """Return the loss of each row."""
-        return ELQ(self.gam, self.eps, self.lo, self.hi).value(res)
+        lo, hi, gam, eps = self._numbers
+        return ELQ(gam, eps, lo, hi).value(res)
 
     def young(self, res: NDArray, weights: NDArray, a: NDArray) -> float:
         """Return ``sum_i s_i (psi_i(r_i) + psi_i*(a_i) - a_i r_i)``, term by term."""
@@ -125,7 +126,7 @@ class RowLoss:
         return np.maximum(np.maximum(beyond, 0.0), self.eps - np.abs(v))
 
     @property
-    def _numbers(self) -> tuple[NDArray, NDArray, float, float]:
+    def _numbers(self) -> tuple[Any, Any, float, float]:
         return self.lo, self.hi, self.gam, self.eps
 
 

@@ -175,8 +175,7 @@ class SGMSearch:
     ----------
     design, Y, loss
         Z, Y and loss of `solve_sgm`.
-    step, batch_size, alpha, penalty_weights, square_norm, sample_weight, \
-fit_intercept, average
+    **options
         As in `solve_sgm`.
 
     Attributes

@@ -1,9 +1,42 @@
-"""The result of a solver, and the state for a warm start."""
+"""The result of a solver, its progress, and the state for a warm start."""
 
+from collections.abc import Callable
+from time import perf_counter
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+
+# Iteration, objective, gap and seconds; returns true to stop.
+Callback = Callable[[int, float, float, float], Any]
+
+
+class Progress:
+    """Time of a search, and its callback, which may stop it.
+
+    Attributes
+    ----------
+    callback : callable or None
+        Called by `report` until it returns true.
+    stopped : bool
+        Whether it has returned true.
+    """
+
+    def __init__(self, callback: Callback | None = None) -> None:
+        self.callback = callback
+        self.stopped = False
+        self._began = perf_counter()
+
+    @property
+    def seconds(self) -> float:
+        """Time since the start."""
+        return perf_counter() - self._began
+
+    def report(self, step: int, objective: Any, gap: Any) -> None:
+        """Call back with numbers of the best point so far."""
+        if self.callback is not None and not self.stopped:
+            numbers = float(objective), float(gap), self.seconds
+            self.stopped = bool(self.callback(step, *numbers))
 
 
 class State(NamedTuple):

@@ -6,7 +6,6 @@ serve as baselines; the certified solvers are faster and have a stopping criteri
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from time import perf_counter
 from typing import Literal
 
 import numpy as np
@@ -14,9 +13,8 @@ from numpy.typing import NDArray
 
 from nbsketch._jit.sgd import ADAM, SUBGRADIENT, run_steps
 from nbsketch._report import fields
-from nbsketch.solvers._certified.search import Callback
 from nbsketch.solvers._stochastic import StochasticProblem
-from nbsketch.solvers.solution import Solution
+from nbsketch.solvers.solution import Callback, Progress, Solution
 
 METHODS = {"adam": ADAM, "sgd": SUBGRADIENT}
 
@@ -214,12 +212,11 @@ def solve_stochastic(
     counts epochs. `callback` is called as ``callback(epoch, objective, gap, seconds)``
     after each; if it returns true, the search stops.
     """
-    began = perf_counter()
+    progress = Progress(callback)
     search = EpochSearch(problem, settings)
-    for epoch in range(1, settings.n_epochs + 1):
+    while search.epoch < settings.n_epochs and not progress.stopped:
         search.run_epoch()
         if callback is not None:
-            latest = search.solution(perf_counter() - began)
-            if callback(epoch, latest.objective, np.inf, latest.seconds):
-                break
-    return search.solution(perf_counter() - began)
+            latest = search.solution(progress.seconds)
+            progress.report(search.epoch, latest.objective, np.inf)
+    return search.solution(progress.seconds)

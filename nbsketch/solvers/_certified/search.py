@@ -2,7 +2,6 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from time import perf_counter
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -11,7 +10,7 @@ from numpy.typing import NDArray
 from nbsketch._report.validation import check_integer, check_positive
 from nbsketch.solvers._certified import checks
 from nbsketch.solvers._certified.problem import Certificate, CertifiedProblem
-from nbsketch.solvers.solution import Solution, State
+from nbsketch.solvers.solution import Callback, Progress, Solution, State
 
 _TRIALS = 200
 _EXACT = 0.1  # share of the derivative at 0 that may remain
@@ -85,9 +84,6 @@ def convex_step(
     return best
 
 
-# Both return true to stop.
-Callback = Callable[[int, float, float, float], Any]
-Report = Callable[[int, Certificate], Any]
 ProblemT = TypeVar("ProblemT", bound=CertifiedProblem)
 
 
@@ -102,20 +98,18 @@ class Search(ABC, Generic[ProblemT]):
         Bound on the gap divided by the scale of the objective.
     max_iter : int
         Maximum number of steps.
-    report : callable, optional
-        Called as ``report(steps, certificate)`` after each step. If it returns true,
-        the search stops after at least one step.
+    progress : Progress, optional
+        Told of each step. If its callback returns true, the search stops after at least
+        one step.
 
     Attributes
     ----------
-    problem, tol, max_iter, report
+    problem, tol, max_iter, progress
         The parameters.
     steps : int
         Steps taken.
     best : Certificate
         The best certificate so far; a subclass sets the first.
-    stopped : bool
-        Whether `report` has requested a stop.
     floor : float
         Gap below which rounding dominates.
     """
@@ -123,14 +117,13 @@ class Search(ABC, Generic[ProblemT]):
     best: Certificate
 
     def __init__(
-        self, problem: ProblemT, tol: float, max_iter: int, report: Report | None
+        self, problem: ProblemT, tol: float, max_iter: int, progress: Progress | None
     ) -> None:
         self.problem = problem
-        self.report = report
+        self.progress = progress or Progress()
         self.tol = tol
         self.max_iter = max_iter
         self.steps = 0
-        self.stopped = False
         self.floor = 0.0
 
     @abstractmethod
@@ -150,7 +143,7 @@ class Search(ABC, Generic[ProblemT]):
     @property
     def _is_spent(self) -> bool:
         """Whether no further step is allowed."""
-        return self.steps >= self.max_iter or (self.stopped and self.steps > 0)
+        return self.steps >= self.max_iter or (self.progress.stopped and self.steps > 0)
 
     def _solution(self, state: State) -> Solution:
         best = self.best
@@ -159,13 +152,12 @@ class Search(ABC, Generic[ProblemT]):
             # Rounding may leave no typical losses as a reference for the gap.
             relative = best.gap / best.objective if best.objective > 0 else 0.0
         return Solution(
-            best.coef, best.intercept, best.dual, best.objective, best.gap, relative,
-            self.steps, 0.0, relative <= self.tol, state,
+            best.coef, best.intercept, np.transpose(best.dual), best.objective,
+            best.gap, relative, self.steps, 0.0, relative <= self.tol, state,
         )  # fmt: skip
 
-    def _call_back(self, certificate: Certificate) -> None:
-        if self.report is not None:
-            self.stopped |= bool(self.report(self.steps, certificate))
+    def _report(self, certificate: Certificate) -> None:
+        self.progress.report(self.steps, certificate.objective, certificate.gap)
 
 
 class CertifiedSearch(Search[ProblemT]):
@@ -192,7 +184,7 @@ class CertifiedSearch(Search[ProblemT]):
        ``_length(D, shift)`` (of the step along it, by `_step_length`, for changes of
        coefficients and intercept; also moves the residuals),
        ``_evaluate()`` (refreshes dual point, sums, `rho`, `error` and `young`, and
-       returns whether the round may go on) and, if there is a report,
+       returns whether the round may go on) and, if there is a callback,
        ``_step_certificate()``, in place of which the best certificate is reported if it
        is None;
     3. ``_certify()``, which refreshes `res` from the coefficients and returns a
@@ -205,7 +197,7 @@ class CertifiedSearch(Search[ProblemT]):
 
     Parameters
     ----------
-    problem, tol, max_iter, report
+    problem, tol, max_iter, progress
         As in `Search`.
     state : State
         Warm start.
@@ -255,9 +247,9 @@ class CertifiedSearch(Search[ProblemT]):
         state: State,
         tol: float,
         max_iter: int,
-        report: Report | None = None,
+        progress: Progress | None = None,
     ) -> None:
-        super().__init__(problem, tol, max_iter, report)
+        super().__init__(problem, tol, max_iter, progress)
         self.coef = np.array(state.coef, dtype=float)
         intercept = np.array(state.intercept, dtype=float) * problem.fit_intercept
         self.intercept: Any = intercept if intercept.ndim else float(intercept)
@@ -272,7 +264,7 @@ class CertifiedSearch(Search[ProblemT]):
 
     def run(self) -> Solution:
         """Return the best solution found."""
-        self._call_back(self.best)
+        self._report(self.best)
         while not (self.converged or self._is_spent):
             before = self.steps
             self._start_round()
@@ -334,8 +326,8 @@ class CertifiedSearch(Search[ProblemT]):
             self.steps += 1
             if not self._evaluate():
                 return False
-            if self.report is not None:  # a time limit applies within a round
-                self._call_back(self._step_certificate() or self.best)
+            if self.progress.callback:  # a time limit applies within a round
+                self._report(self._step_certificate() or self.best)
         return False
 
     def _advance(self, direction: NDArray) -> bool:
@@ -382,7 +374,7 @@ class CertifiedSearch(Search[ProblemT]):
     def _verify(self) -> None:
         """Certify the end of a round and keep the best certificate."""
         certificate = self._certify()
-        self._call_back(certificate)
+        self._report(certificate)
         self._tighten(certificate)
         self.idle = 0 if certificate.gap < 0.9 * self.best.gap else self.idle + 1
         if certificate.gap < self.best.gap:
@@ -460,19 +452,11 @@ def minimize(
 
     `start` returns the state from which the smallest sample is solved.
     """
-    began = perf_counter()
+    progress = Progress(callback)
     check_positive("tol", tol)
     check_integer("max_iter", max_iter)
     if state is None:
         state = nested_start(problem, method, start)
     checks.state(state, *problem.shapes)
-    report: Report | None = None
-    if callback is not None:
-
-        def report(step: int, certificate: Certificate) -> Any:
-            objective = certificate.objective
-            gap = certificate.gap
-            return callback(step, objective, gap, perf_counter() - began)
-
-    solution = method(problem, state, tol, max_iter, report).run()
-    return solution._replace(seconds=perf_counter() - began)
+    solution = method(problem, state, tol, max_iter, progress).run()
+    return solution._replace(seconds=progress.seconds)

@@ -225,7 +225,8 @@ class KernelSystem(ColumnSystem):
 
     def intercept(self, A: NDArray, product: NDArray) -> NDArray:
         """Return the best b, given H A."""
-        return self.mean + self._moved_mean(product - self._shifted(A))
+        free = self.Y - (product - self._shifted(A))
+        return self.mean + self.means(free) * self.fit_intercept
 
     def estimate(
         self, X: NDArray, product: NDArray, steps: ConjugateGradients
@@ -248,26 +249,18 @@ class KernelSystem(ColumnSystem):
         """Return the certificate for an error of K A of the given norms."""
         shifted = self._shifted(A)
         values = product - shifted
-        errors = self.Y - values - self._moved_mean(values)
-        residual = errors - shifted
+        free = self.Y - values
+        errors = free - self.means(free) * self.fit_intercept
         penalty = self.shifts * (A * values).sum(axis=0)
-        objective = (self._square(errors) + penalty) / (2 * self.n)
-        square = self._square(residual)
-        both = (np.sqrt(square) + noise) ** 2
-        return ColumnGaps(
-            objective, square / (2 * self.n), (both - square) / (2 * self.n)
-        )
+        objective = self.weights @ np.square(errors) + penalty
+        square = self.weights @ np.square(errors - shifted)
+        more = (np.sqrt(square) + noise) ** 2 - square
+        twice = 2 * self.n
+        return ColumnGaps(objective / twice, square / twice, more / twice)
 
     def _shifted(self, A: NDArray, columns: NDArray | slice = slice(None)) -> NDArray:
         """Return lambda W^{-1} A for some columns."""
         return A * self.shifts[columns] * self._inverse
-
-    def _moved_mean(self, values: NDArray) -> NDArray:
-        """Return the best b minus the means of the targets, given K A."""
-        return self.means(self.Y - values) * self.fit_intercept
-
-    def _square(self, R: NDArray) -> NDArray:
-        return self.weights @ np.square(R)
 
     def _rounding(self, dtype: Any) -> float:
         """Return the norm of K A - exact for A of norm 1, from independent errors."""

@@ -12,7 +12,7 @@ import nbsketch.solvers.newton
 from nbsketch import losses
 from nbsketch._jit import losses as kernels
 from nbsketch.solvers._certified.problem import balance
-from nbsketch.solvers._certified.search import Search, convex_step
+from nbsketch.solvers._certified.search import CertifiedSearch, convex_step
 from nbsketch.solvers._newton import directions
 from nbsketch.solvers._newton.directions import TermGrams, are_few, direction_of_entries
 from nbsketch.solvers._newton.problem import newton_problem
@@ -422,10 +422,10 @@ def test_a_gap_of_rounding_is_relative_to_the_objective():
     best = SimpleNamespace(coef=0, intercept=0, dual=0, gap=1e-9, relative_gap=np.inf)
     search = SimpleNamespace(best=best, tol=1e-6, floor=1e-8, steps=3)
     for best.objective, expected in (2.0, 5e-10), (0.0, 0.0):
-        found = Search._solution(search, None)
+        found = CertifiedSearch._solution(search, None)
         assert found.converged and found.relative_gap == expected
     search.floor = 1e-10
-    assert not Search._solution(search, None).converged
+    assert not CertifiedSearch._solution(search, None).converged
 
 
 def test_gram_matrices_follow_the_rows(rng):

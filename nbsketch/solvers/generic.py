@@ -10,39 +10,34 @@ An intercept requires a dual point with ``sum_i s_i a_i = 0``. It is a convex
 combination of two points whose sums have opposite signs; the conjugate is convex, so
 the same combination of their divergences is an upper bound of the term.
 
-The search is whitened L-BFGS. With ``Z^T S Z / n + alpha I = L L^T``, centered if there
-is an intercept, the variable is ``L^T w``: for a loss of curvature one, the Hessian is
-then the identity.
+The search is limited-memory BFGS, which starts from the Hessian of a loss of constant
+curvature c, ``c Z^T S Z / n + alpha I``.
 """
 
-from contextlib import suppress
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
-import scipy.linalg
 from numpy.typing import ArrayLike, NDArray
-from scipy import optimize
 
 from nbsketch.losses import Loss, as_loss
 from nbsketch.solvers._certified import checks
-from nbsketch.solvers._certified.problem import (
-    Certificate,
-    CertifiedProblem,
-    Shapes,
-    loss_sums,
-)
-from nbsketch.solvers._certified.search import Search, cold_start, minimize
+from nbsketch.solvers._certified.problem import Certificate, loss_sums
+from nbsketch.solvers._certified.search import minimize_scalar
+from nbsketch.solvers._linear.conjugate_gradients import Inverse
+from nbsketch.solvers._newton.problem import ONE, NewtonProblem, gram_of
+from nbsketch.solvers._newton.smooth import inverse_of
 from nbsketch.solvers.design import Design, as_design
-from nbsketch.solvers.solution import Callback, Progress, Solution, State
+from nbsketch.solvers.passes import PassesSearch
+from nbsketch.solvers.row_loss import RowLoss
+from nbsketch.solvers.solution import Callback, Solution, State
 
 # Trial shifts to find sums of opposite signs, and to bring these together.
 _EXPANSIONS = 100
 _REFINEMENTS = 100
 _ROUNDING = 2.0**-50  # of losses and targets, added to the gap
 _ALLOWED = 0.1  # share of the tolerance that balancing the dual point may cost
-_MEMORY = 20  # pairs of L-BFGS
-_RESTARTS = 10
+_WIDTH = 1e-3  # of the typical residual: differences that estimate curvatures
 
 
 class Pair(NamedTuple):
@@ -58,39 +53,25 @@ class Pair(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class GenericProblem(CertifiedProblem):
+class GenericProblem(NewtonProblem):
     """Minimize ``sum_i s_i psi_i(y_i - z_i w - b) / n + (alpha / 2) |w|^2``.
 
     psi_i is the loss of the residual or, for a classification loss, of the margin ``y f
-    = 1 - y r``.
+    = 1 - y r``. Its curvature is estimated from differences.
     """
 
-    y: NDArray
     loss: Loss
+    tol: float
 
-    @property
-    def shapes(self) -> Shapes:
-        """Shapes of the coefficients, the intercept and the dual point."""
-        return (self.rank,), (), self.y.shape
-
-    def residual(self, coef: NDArray, intercept: float) -> NDArray:
-        """Return ``y - Z w - b``."""
-        return self.y - self.design.mv(coef) - intercept
-
-    def sizes(self, res: NDArray) -> NDArray:
-        """Return the absolute residuals of the rows of positive weight."""
-        return np.abs(res[self.weights > 0])
-
-    def best_constant(self) -> float:
+    def best_constant(self) -> NDArray:
         """Return the median of the targets, 0 for labels."""
-        labels = self.loss.is_classification
-        return 0.0 if labels else float(self.target_quantile(self.y, 0.5))
+        return super().best_constant() * (not self.loss.is_classification)
 
     def values(self, res: NDArray) -> NDArray:
         """Return the losses."""
         return self.loss.value(self._argument(res))
 
-    def slopes(self, res: NDArray) -> NDArray:
+    def derivatives(self, res: NDArray) -> NDArray:
         """Return the derivatives of the losses with respect to the residuals."""
         slopes = self.loss.derivative(self._argument(res))
         return -self.y * slopes if self.loss.is_classification else slopes
@@ -98,9 +79,31 @@ class GenericProblem(CertifiedProblem):
     def _argument(self, res: NDArray) -> NDArray:
         return 1.0 - self.y * res if self.loss.is_classification else res
 
+    def point(
+        self, res: NDArray, center: NDArray, sigma: float
+    ) -> tuple[NDArray, Any, NDArray, float]:
+        """Return the fields of a `RowPoint`, with a total for each output."""
+        a = self.derivatives(res)
+        width = _WIDTH * self.spread(res)
+        curvature = np.maximum(self.derivatives(res + width) - a, 0.0) / width
+        return a, curvature, a @ self.weights, 0.0
+
+    def slopes(
+        self, t: float, res: NDArray, move: NDArray, center: NDArray, sigma: float
+    ) -> tuple[float, float]:
+        """Return a derivative of the loss sum at ``res - t move``, and its mean change.
+
+        The second number is the mean of the second derivative between 0 and t.
+        """
+        change = self.weights * move
+        start, end = (
+            -float(np.vdot(change, self.derivatives(res - s * move))) for s in (0.0, t)
+        )
+        return end, (end - start) / t
+
     def pair(self, shift: float, res: NDArray) -> Pair:
         """Return the pair for a shift of residuals."""
-        a = self.slopes(res - shift)
+        a = self.derivatives(res - shift)
         return Pair(shift, res - shift, a, float(self.weights @ a))
 
     def balanced_pairs(
@@ -127,7 +130,7 @@ class GenericProblem(CertifiedProblem):
         high = low = self.pair(start, res)
         if not self.fit_intercept:
             return (high,)
-        step = 1e-3 * self.spread(res - start)
+        step = 1e-3 * self.spread(res[None] - start)
         for _ in range(_EXPANSIONS):
             if high.total >= 0 >= low.total:
                 break
@@ -153,27 +156,41 @@ class GenericProblem(CertifiedProblem):
         return high, low
 
     def certify(
-        self, w: NDArray, b: float, res: NDArray, pairs: tuple[Pair, ...]
+        self,
+        W: NDArray,
+        b: NDArray,
+        res: NDArray,
+        a: NDArray,
+        gradient: NDArray | None = None,
+        rate: Any = None,
     ) -> Certificate:
-        """Return the certificate of (w, b) and the balanced combination of `pairs`.
+        """Return the certificate of W with the best intercept, found by a line search.
 
-        The gap is infinite if an intercept needs two pairs and there is only one.
+        The dual point is a balanced combination of two pairs, not `a`. The gap is
+        infinite if an intercept needs two pairs and there is only one.
         """
+        free = res[0] + b
+        losses = self.values(res[0])
+        penalty = self.alpha / 2 * float(np.vdot(W, W))
+        scale = loss_sums(losses, self.weights)[1] / self.n + penalty
+        pairs = self.balanced_pairs(free, float(b[0]), _ALLOWED * self.tol * scale)
+        shift = min(pairs, key=lambda pair: abs(pair.total)).shift
+        res = free - shift
         losses = self.values(res)
         young = 0.0
-        a = np.zeros_like(res)
+        dual = np.zeros_like(res)
         for share, pair in zip(_shares(pairs), pairs, strict=True):
             divergence = losses - self.values(pair.u) - pair.a * (res - pair.u)
             young += share * float(self.weights @ np.maximum(divergence, 0.0))
-            a += share * pair.a
-        noise = np.abs(losses) + np.abs(self.y * a)
+            dual += share * pair.a
+        noise = np.abs(losses) + np.abs(self.y * dual)
         young += _ROUNDING * float(self.weights @ noise)
-        rho = self.alpha * w - self.design.rmv(self.weights * a) / self.n
-        young += abs(b * float(self.weights @ a))
+        rho = self.alpha * W - self.design.rmv(self.weights * dual)[:, None] / self.n
+        young += abs(shift * float(self.weights @ dual))
         balanced = len(pairs) > 1 or not self.fit_intercept
         young = young if balanced else np.inf
         sums = loss_sums(losses, self.weights)
-        return self.certificate(w, b, a, rho, *sums, young)
+        return self.certificate(W, np.array([shift]), dual[None], rho, *sums, young)
 
 
 def _shares(pairs: tuple[Pair, ...]) -> tuple[float, ...]:
@@ -194,7 +211,7 @@ def check_slopes(u: NDArray, problem: GenericProblem) -> None:
     value.
     """
     values = problem.values(u)
-    a = problem.slopes(u)
+    a = problem.derivatives(u)
     # Only rows of the same class are compared.
     labels = problem.y if problem.loss.is_classification else np.zeros(len(u))
     for shift in range(1, min(len(u), 9)):
@@ -210,107 +227,20 @@ def check_slopes(u: NDArray, problem: GenericProblem) -> None:
             )
 
 
-class _Done(Exception):
-    """Raised when the solution is certified."""
+class GenericSearch(PassesSearch):
+    """Search by limited-memory BFGS on features whose Gram matrix is computed."""
 
+    problem: GenericProblem
 
-class WhitenedDescent(Search[GenericProblem]):
-    """L-BFGS on whitened features until the certificate is good enough.
+    def _begin(self, state: State) -> Certificate:
+        check_slopes(self.res[0], self.problem)
+        return super()._begin(state)
 
-    Attributes
-    ----------
-    mean : ndarray
-        Weighted mean of the features, zero without an intercept.
-    root : ndarray
-        ``root root^T`` is the inverse of ``Z^T S Z / n + alpha I``, centered with an
-        intercept.
-    awaited : float
-        Estimated gap below which a point is certified.
-    """
-
-    def __init__(
-        self,
-        problem: GenericProblem,
-        state: State,
-        tol: float,
-        max_iter: int,
-        progress: Progress | None,
-    ) -> None:
-        super().__init__(problem, tol, max_iter, progress)
-        gram, self.mean, _ = problem.centered_gram(exact=True)
-        values, vectors = np.linalg.eigh(gram / problem.n)
-        self.root = vectors / np.sqrt(np.maximum(values, 0.0) + problem.alpha)
-        self.awaited = np.inf
-        w = np.array(state.coef, float)
-        b = float(state.intercept) * problem.fit_intercept
-        check_slopes(problem.residual(w, b), problem)
-        self.best = self._certify(w, b, np.inf)
-        self._report(self.best)
-
-    def run(self) -> Solution:
-        """Return the best solution found."""
-        with suppress(_Done):
-            for _ in range(_RESTARTS):
-                before = self.best.gap
-                self._descend()
-                self._improve()
-                if not self.best.gap < 0.5 * before:
-                    break
-        best = self.best
-        return self._solution(State(best.coef, best.intercept, best.dual))
-
-    def _point(self, x: NDArray) -> tuple[NDArray, float]:
-        w = self.root @ x[: self.problem.rank]
-        return w, float(x[-1] - self.mean @ w) if self.problem.fit_intercept else 0.0
-
-    def _descend(self) -> None:
-        w = self.best.coef
-        b = self.best.intercept
-        x = scipy.linalg.solve(self.root, w)
-        if self.problem.fit_intercept:
-            x = np.append(x, b + self.mean @ w)
-        limits = {"maxiter": self.max_iter - self.steps, "maxfun": 10**9, "maxls": 50}
-        optimize.minimize(
-            self._objective, x, jac=True, method="L-BFGS-B", callback=self._check,
-            options={"ftol": 0.0, "gtol": 0.0, "maxcor": _MEMORY, **limits},
-        )  # fmt: skip
-
-    def _objective(self, x: NDArray) -> tuple[float, NDArray]:
+    def _preconditioner(self) -> Inverse:
         p = self.problem
-        w, b = self._point(x)
-        res = p.residual(w, b)
-        slopes = p.weights * p.slopes(res)
-        rho = p.alpha * w - p.design.rmv(slopes) / p.n
-        tilt = -slopes.sum() / p.n
-        self.last = w, b, float(rho @ rho) / (2 * p.alpha)
-        gradient = self.root.T @ (rho - tilt * self.mean)
-        value = p.weights @ p.values(res) / p.n + p.alpha / 2 * (w @ w)
-        return value, np.append(gradient, tilt) if p.fit_intercept else gradient
-
-    def _check(self, x: NDArray) -> None:
-        """Certify the new iterate if its estimated gap is small enough."""
-        self.steps += 1
-        if self.progress.callback or self.last[2] <= min(self.target, self.awaited):
-            self._improve()
-
-    def _improve(self) -> None:
-        """Certify the last iterate, keep it if it is the best, and report the best."""
-        w, b, estimate = self.last
-        self.awaited = 0.5 * estimate
-        certificate = self._certify(w, b, _ALLOWED * self.target)
-        if certificate.gap < self.best.gap:
-            self.best = certificate
-        self._report(self.best)
-        if self.converged or self._is_spent:
-            raise _Done
-
-    def _certify(self, w: NDArray, b: float, allowed: float) -> Certificate:
-        """Certify w with the best intercept, found by a one-dimensional search."""
-        p = self.problem
-        res = self.problem.residual(w, 0.0)
-        pairs = p.balanced_pairs(res, b, allowed)
-        b = min(pairs, key=lambda pair: abs(pair.total)).shift
-        return p.certify(w, b, res - b, pairs)
+        self.level = self._mass
+        mean = float(self.level[0] / p.weights.sum())
+        return inverse_of(mean * gram_of(p, None, True), p.alpha, p.rank)
 
 
 def solve_generic(
@@ -401,9 +331,10 @@ def solve_generic(
     design = as_design(design)
     loss = as_loss(loss)
     y = checks.labels("y", checks.targets("y", y, design.shape[:1]), loss)
-    problem = GenericProblem.of(
-        design, alpha, sample_weight, fit_intercept, y=y, loss=loss
-    )
     loss.check_solvable()
-    state = cold_start(problem) if state is None else state
-    return minimize(problem, WhitenedDescent, tol, max_iter, state, callback)
+    unbounded = np.full(len(y), np.inf)
+    problem = GenericProblem.of(
+        design, alpha, sample_weight, fit_intercept, y=y, loss=loss, T=ONE, tol=tol,
+        losses=RowLoss(-unbounded, unbounded, gam=1.0),
+    )  # fmt: skip
+    return minimize_scalar(problem, GenericSearch, tol, max_iter, state, callback)

@@ -7,8 +7,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from nbsketch.losses import as_loss
 from nbsketch.outputs import check_levels
-from nbsketch.solvers._certified import checks
-from nbsketch.solvers._certified.search import cold_start, minimize
+from nbsketch.solvers._certified.search import minimize, minimize_scalar
 from nbsketch.solvers._newton.problem import newton_problem
 from nbsketch.solvers._newton.search import NewtonSearch
 from nbsketch.solvers._newton.smooth import SmoothSearch
@@ -102,31 +101,10 @@ def solve_scalar(
             callback=callback,
         )  # fmt: skip
     problem = newton_problem(design, y, loss, alpha, sample_weight, fit_intercept)
-    if state is not None:
-        checks.state(state, (problem.rank,), (), (len(problem.weights),))
-        state = _as_columns(state)
     search: Any = NewtonSearch if problem.losses.has_kinks else SmoothSearch
     if isinstance(design, LandmarkDesign):
         search = PassesSearch
-        state = state or cold_start(problem)
-    solution = minimize(problem, search, tol, max_iter, state, callback)
-    coef = solution.coef[:, 0]
-    b = float(solution.intercept[0])
-    # A search ends with a state and a dual point.
-    assert solution.state is not None and solution.dual is not None
-    dual = solution.dual.ravel()
-    columns: dict[str, Any] = {"coef": coef, "intercept": b, "dual": dual}
-    return solution._replace(**columns, state=solution.state._replace(**columns))
-
-
-def _as_columns(state: State) -> State:
-    """Return a state of one output in the form for several outputs."""
-    dual = None if state.dual is None else np.reshape(state.dual, (-1, 1))
-    return state._replace(
-        coef=np.reshape(state.coef, (-1, 1)),
-        intercept=np.reshape(state.intercept, 1),
-        dual=dual,
-    )
+    return minimize_scalar(problem, search, tol, max_iter, state, callback)
 
 
 def solve_joint_pinball(
@@ -233,10 +211,7 @@ def solve_joint_pinball(
     problem = newton_problem(
         design, y, losses, alpha, sample_weight, fit_intercept, T, bool(non_crossing)
     )
-    search: Any = NewtonSearch
-    if isinstance(design, LandmarkDesign):
-        search = PassesSearch
-        state = state or cold_start(problem)
+    search = PassesSearch if isinstance(design, LandmarkDesign) else NewtonSearch
     return minimize(problem, search, tol, max_iter, state, callback, splitting_start)
 
 

@@ -34,7 +34,6 @@ from nbsketch.solvers._linear.cholesky import (
 )
 from nbsketch.solvers._linear.conjugate_gradients import Inverse
 from nbsketch.solvers._linear.systems import nugget
-from nbsketch.solvers._newton.problem import NewtonProblem
 from nbsketch.solvers._newton.smooth import SmoothSearch
 from nbsketch.solvers.design import Design
 from nbsketch.solvers.solution import State
@@ -209,7 +208,7 @@ class PassesSearch(SmoothSearch):
         from the minimum few rows have curvature.
     """
 
-    problem: NewtonProblem
+    samples = False
     most_steps = 200
     patience = 12
     inexact = 10.0

@@ -1,6 +1,4 @@
-"""Base of the problems of certified searches: checks, certificate, Gram matrix.
-
-Gaps are bounds by weak duality, computed without cancellation.
+"""Certificates: gaps are bounds by weak duality, computed without cancellation.
 
 For any w, b and any a within its bounds with ``sum_i s_i a_i = 0`` (with intercept),
 
@@ -13,25 +11,15 @@ products of residuals and dual points are inner products, and Z^T (s a) is multi
 the factor of the output matrix.
 """
 
-from abc import ABC, abstractmethod
-from dataclasses import dataclass
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
-from nbsketch._report.validation import check_positive
-from nbsketch.solvers._certified import checks
-from nbsketch.solvers.design import Design
-from nbsketch.solvers.row_loss import typical_limit, typical_mean
+from nbsketch.solvers.row_loss import typical_limit
 
-# Number of targets used for a starting constant; more do not improve the quantile.
-_TARGETS = 10_000
 # Number of losses whose median is computed.
 _SAMPLED = 2048
-
-# Shapes of the coefficients, the intercept and the dual point of a solution.
-Shapes = tuple[tuple[int, ...], ...]
 
 
 class Certificate(NamedTuple):
@@ -81,141 +69,6 @@ def loss_sums(losses: NDArray, weights: NDArray) -> tuple[float, float]:
     positive = losses[sample][(losses[sample] > 0) & (weights[sample] > 0)]
     typical = np.minimum(losses, typical_limit(positive))
     return float(weights @ losses), float(weights @ typical)
-
-
-@dataclass(frozen=True, kw_only=True)
-class CertifiedProblem(ABC):
-    """Minimize ``sum_i s_i psi_i(r_i) / n + (alpha / 2) |coef|^2``.
-
-    `n` is the number of rows of the original problem, also after a subclass has reduced
-    the rows to the active ones. A subclass adds its targets and loss.
-    """
-
-    design: Design
-    weights: NDArray
-    uniform: bool = False  # all weights are known to be one
-    alpha: float
-    fit_intercept: bool
-    n: float
-
-    @classmethod
-    def of(
-        cls,
-        design: Design,
-        alpha: float,
-        sample_weight: ArrayLike | None,
-        fit_intercept: bool,
-        **fields: Any,
-    ) -> Self:
-        """Check the fields of all problems, and add the fields of a subclass."""
-        n = design.shape[0]
-        return cls(
-            design=design, weights=checks.weights(sample_weight, n),
-            uniform=sample_weight is None, alpha=check_positive("alpha", alpha),
-            fit_intercept=bool(fit_intercept), n=float(n), **fields,
-        )  # fmt: skip
-
-    @property
-    def rank(self) -> int:
-        """Number of features."""
-        return self.design.shape[1]
-
-    @property
-    @abstractmethod
-    def shapes(self) -> Shapes:
-        """Shapes of the coefficients, the intercept and the dual point."""
-
-    @abstractmethod
-    def residual(self, coef: NDArray, intercept: Any) -> NDArray:
-        """Return the residuals."""
-
-    @abstractmethod
-    def sizes(self, res: NDArray) -> NDArray:
-        """Return the absolute residuals (or norms) of the rows of positive weight."""
-
-    @abstractmethod
-    def best_constant(self) -> Any:
-        """Return the starting intercept for zero coefficients."""
-
-    def flat(self, W: NDArray, b: NDArray) -> NDArray:
-        """Return one vector: W column by column, then the intercepts if fitted."""
-        return np.append(W.T.ravel(), b) if self.fit_intercept else W.T.ravel()
-
-    def split(self, flat: NDArray) -> tuple[NDArray, NDArray]:
-        """Return W and b of such a vector; zero intercepts if they are not fitted."""
-        (rank, width), intercepts, _ = self.shapes
-        b = flat[rank * width :] if self.fit_intercept else np.zeros(intercepts)
-        return flat[: rank * width].reshape(width, rank).T, b
-
-    def certificate(
-        self,
-        coef: NDArray,
-        intercept: Any,
-        dual: Any,
-        rho: NDArray,
-        loss: float,
-        typical: float,
-        young: float,
-    ) -> Certificate:
-        """Return the certificate of a primal and a dual point.
-
-        Parameters
-        ----------
-        coef, intercept, dual
-            The two points; they are stored and must not be modified.
-        rho : ndarray
-            ``alpha w - Z^T (s a) / n``, in the shape of `coef`.
-        loss, typical : float
-            Result of `loss_sums`.
-        young : float
-            Sum of the weighted Fenchel-Young terms, plus ``|b . sum_i s_i a_i|``, the
-            imbalance by rounding.
-        """
-        n = self.n
-        penalty = self.alpha / 2 * float(np.vdot(coef, coef))
-        gap = young / n + float(np.vdot(rho, rho)) / (2 * self.alpha)
-        point = coef, intercept, dual
-        return Certificate(*point, loss / n + penalty, gap, typical / n + penalty)
-
-    def spread(self, res: NDArray) -> float:
-        """Return the mean size of the nonzero residuals, with outliers truncated."""
-        sizes = self.sizes(res)
-        sizes = sizes[sizes > 0]
-        return typical_mean(sizes) if len(sizes) else 1.0
-
-    def centered_gram(self, exact: bool) -> tuple[NDArray, NDArray, float]:
-        """Return the weighted Gram matrix, the means, and the sum of the weights.
-
-        With an intercept, the features are centered; else the means are zero.
-        """
-        mass = max(float(self.weights.sum()), 1e-300)
-        means = self.design.rmv(self.weights) / mass * self.fit_intercept
-        scale = None if self.uniform else self.weights
-        gram = self.design.gram(weights=scale, exact=exact)
-        gram -= mass * np.outer(means, means)
-        return gram, means, mass
-
-    def target_quantile(self, targets: NDArray, level: Any) -> Any:
-        """Return quantiles of (some of) the targets of positive weight."""
-        counted = targets[self.weights > 0]
-        return np.quantile(counted[:: max(1, len(counted) // _TARGETS)], level, axis=0)
-
-
-def gram_of(part: CertifiedProblem, rows: NDArray | None, exact: bool) -> NDArray:
-    """Return the weighted Gram matrix of some rows of a problem, the intercept last.
-
-    Unless `exact`, it is in single precision if the features are.
-    """
-    weights = part.weights if rows is None else part.weights[rows]
-    scale = None if part.uniform else weights
-    gram = part.design.gram(rows, scale, exact=exact)
-    if not part.fit_intercept:
-        return gram
-    out = np.empty((len(gram) + 1,) * 2)
-    out[:-1, :-1] = gram
-    out[:-1, -1] = out[-1, :-1] = part.design.rmv(weights, rows)
-    out[-1, -1] = weights.sum()
-    return out
 
 
 def balance(

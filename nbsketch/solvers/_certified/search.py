@@ -2,14 +2,15 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from nbsketch._report.validation import check_integer, check_positive
 from nbsketch.solvers._certified import checks
-from nbsketch.solvers._certified.problem import Certificate, CertifiedProblem
+from nbsketch.solvers._certified.problem import Certificate
+from nbsketch.solvers._newton.problem import NewtonProblem
 from nbsketch.solvers.solution import Callback, Progress, Solution, State
 
 _TRIALS = 200
@@ -84,16 +85,47 @@ def convex_step(
     return best
 
 
-ProblemT = TypeVar("ProblemT", bound=CertifiedProblem)
+class CertifiedSearch(ABC):
+    """Minimize a problem by Newton steps in rounds.
 
+    The search runs in rounds. A round minimizes a smooth approximation of the
+    objective, of width `sigma` around a dual point, by Newton steps with an exact line
+    search, and ends with a certificate over all rows. Then the dual point moves to the
+    new slopes, `sigma` decreases, and the next round starts. For a smooth loss sigma =
+    0, and rounds differ only in their accuracy.
 
-class Search(ABC, Generic[ProblemT]):
-    """Minimize a problem until a duality gap certifies the solution.
+    The constructor sets the attributes below and calls, in this order,
+
+    - ``_begin(state)``, which sets `sigma`, whatever the subclass keeps for itself,
+      evaluates the start (dual point, sums, gradient) and returns the first `best`;
+    - ``_rounding()``, the gap that rounding alone may leave.
+
+    `run` then repeats
+
+    1. up to 50 Newton steps, each of them
+       ``_settled(step)`` (stop if true; by default from `error` and `young`),
+       ``_direction()`` (flat, as `rho`),
+       ``_length(D, shift)`` (of the step along it, by `_step_length`, for changes of
+       coefficients and intercept; also moves the residuals),
+       ``_evaluate()`` (refreshes dual point, sums, `rho`, `error` and `young`, and
+       returns whether the round may go on) and, if there is a callback,
+       ``_step_certificate()``, in place of which the best certificate is reported if it
+       is None;
+    2. ``_certify()``, which refreshes `res` from the coefficients and returns a
+       certificate over all rows;
+    3. ``_has_stalled(before)``, which ends a search that rounding has stopped;
+    4. ``_next_round(settled)``, which sets dual point and `sigma`, evaluates them and
+       chooses the active rows, if the subclass has any;
+
+    until `converged` or `max_iter`, and asks ``_state()`` for the warm start of the
+    next search.
 
     Parameters
     ----------
-    problem : CertifiedProblem
+    problem : NewtonProblem
         The problem to minimize.
+    state : State
+        Warm start.
     tol : float
         Bound on the gap divided by the scale of the objective.
     max_iter : int
@@ -109,26 +141,73 @@ class Search(ABC, Generic[ProblemT]):
     steps : int
         Steps taken.
     best : Certificate
-        The best certificate so far; a subclass sets the first.
+        The best certificate so far.
     floor : float
         Gap below which rounding dominates.
+    coef : ndarray
+        Current coefficients; replaced, never modified in place.
+    intercept : float or ndarray of shape (d,)
+        Current intercept, 0 if it is not fitted; replaced, never modified in place.
+    res : ndarray
+        Residuals at the last certificate, or current ones, as the subclass chooses.
+    sigma : float
+        Width of the smoothing; 0 for none.
+    rho : ndarray
+        Gradient of the smoothed objective, flat, with the intercept last.
+    error, young : float
+        Estimates of the gap of the inner problem, and of the gap due to smoothing.
+    slope : float
+        Derivative of the smoothed objective along the last direction.
+    idle : int
+        Rounds since the best certificate improved by a tenth.
+    share : float
+        Factor, at most 1, on the accuracy of a round. It decreases if certificates are
+        worse than the inner problem, because balancing the dual point has a cost.
+    expected : float
+        Gap expected after the last round: `error` plus `young`.
+    inexact : float
+        Class attribute: a round ends when the error of the inner problem is this
+        multiple of the gap due to smoothing.
+    patience : int
+        Class attribute: rounds without progress before the search stops.
+    most_steps : int
+        Class attribute: maximum number of steps in a round.
+    samples : bool
+        Class attribute: whether it starts from solutions on samples of the rows.
     """
 
+    rho: NDArray
+    error: float
+    young: float
     best: Certificate
+    samples = True
+    inexact = 1.0
+    patience = 20
+    most_steps = 50
 
     def __init__(
-        self, problem: ProblemT, tol: float, max_iter: int, progress: Progress | None
+        self,
+        problem: NewtonProblem,
+        state: State,
+        tol: float,
+        max_iter: int,
+        progress: Progress | None = None,
     ) -> None:
         self.problem = problem
-        self.progress = progress or Progress()
         self.tol = tol
         self.max_iter = max_iter
+        self.progress = progress or Progress()
         self.steps = 0
-        self.floor = 0.0
-
-    @abstractmethod
-    def run(self) -> Solution:
-        """Return the best solution found; its time is 0."""
+        self.coef = np.array(state.coef, dtype=float)
+        self.intercept = np.array(state.intercept, float) * problem.fit_intercept
+        self.res = problem.residual(self.coef, self.intercept)
+        self.sigma = 0.0
+        self.slope = -np.inf
+        self.idle = 0
+        self.share = 1.0
+        self.expected = np.inf
+        self.best = self._begin(state)
+        self.floor = max(1e-15 * self.best.scale, self._rounding())
 
     @property
     def target(self) -> float:
@@ -159,115 +238,11 @@ class Search(ABC, Generic[ProblemT]):
     def _report(self, certificate: Certificate) -> None:
         self.progress.report(self.steps, certificate.objective, certificate.gap)
 
-
-class CertifiedSearch(Search[ProblemT]):
-    """Minimize a problem by Newton steps in rounds.
-
-    The search runs in rounds. A round minimizes a smooth approximation of the
-    objective, of width `sigma` around a dual point, by Newton steps with an exact line
-    search, and ends with a certificate over all rows. Then the dual point moves to the
-    new slopes, `sigma` decreases, and the next round starts. For a smooth loss sigma =
-    0, and rounds differ only in their accuracy.
-
-    The constructor sets the attributes below and calls, in this order,
-
-    - ``_begin(state)``, which sets `sigma`, whatever the subclass keeps for itself,
-      evaluates the start (dual point, sums, gradient) and returns the first `best`;
-    - ``_rounding()``, the gap that rounding alone may leave.
-
-    `run` then repeats
-
-    1. ``_start_round()``: choose the active rows, if the subclass has any;
-    2. up to 50 Newton steps, each of them
-       ``_settled(step)`` (stop if true; by default from `error` and `young`),
-       ``_direction()`` (flat, as `rho`),
-       ``_length(D, shift)`` (of the step along it, by `_step_length`, for changes of
-       coefficients and intercept; also moves the residuals),
-       ``_evaluate()`` (refreshes dual point, sums, `rho`, `error` and `young`, and
-       returns whether the round may go on) and, if there is a callback,
-       ``_step_certificate()``, in place of which the best certificate is reported if it
-       is None;
-    3. ``_certify()``, which refreshes `res` from the coefficients and returns a
-       certificate over all rows;
-    4. ``_has_stalled(before)``, which ends a search that rounding has stopped;
-    5. ``_next_round(settled)``, which sets dual point and `sigma` and evaluates them;
-
-    until `converged` or `max_iter`, and asks ``_state()`` for the warm start of the
-    next search.
-
-    Parameters
-    ----------
-    problem, tol, max_iter, progress
-        As in `Search`.
-    state : State
-        Warm start.
-
-    Attributes
-    ----------
-    coef : ndarray
-        Current coefficients; replaced, never modified in place.
-    intercept : float or ndarray of shape (d,)
-        Current intercept, 0 if it is not fitted; replaced, never modified in place.
-    res : ndarray
-        Residuals at the last certificate, or current ones, as the subclass chooses.
-    sigma : float
-        Width of the smoothing; 0 for none.
-    rho : ndarray
-        Gradient of the smoothed objective, flat, with the intercept last.
-    error, young : float
-        Estimates of the gap of the inner problem, and of the gap due to smoothing.
-    slope : float
-        Derivative of the smoothed objective along the last direction.
-    idle : int
-        Rounds since the best certificate improved by a tenth.
-    share : float
-        Factor, at most 1, on the accuracy of a round. It decreases if certificates are
-        worse than the inner problem, because balancing the dual point has a cost.
-    expected : float
-        Gap expected after the last round: `error` plus `young`.
-    inexact : float
-        Class attribute: a round ends when the error of the inner problem is this
-        multiple of the gap due to smoothing.
-    patience : int
-        Class attribute: rounds without progress before the search stops.
-    most_steps : int
-        Class attribute: maximum number of steps in a round.
-    """
-
-    rho: NDArray
-    error: float
-    young: float
-    inexact = 1.0
-    patience = 20
-    most_steps = 50
-
-    def __init__(
-        self,
-        problem: ProblemT,
-        state: State,
-        tol: float,
-        max_iter: int,
-        progress: Progress | None = None,
-    ) -> None:
-        super().__init__(problem, tol, max_iter, progress)
-        self.coef = np.array(state.coef, dtype=float)
-        intercept = np.array(state.intercept, dtype=float) * problem.fit_intercept
-        self.intercept: Any = intercept if intercept.ndim else float(intercept)
-        self.res = problem.residual(self.coef, self.intercept)
-        self.sigma = 0.0
-        self.slope = -np.inf
-        self.idle = 0
-        self.share = 1.0
-        self.expected = np.inf
-        self.best = self._begin(state)
-        self.floor = max(1e-15 * self.best.scale, self._rounding())
-
     def run(self) -> Solution:
         """Return the best solution found."""
         self._report(self.best)
         while not (self.converged or self._is_spent):
             before = self.steps
-            self._start_round()
             settled = self._descend()
             self._verify()
             if self.converged or self._has_stalled(before):
@@ -280,9 +255,6 @@ class CertifiedSearch(Search[ProblemT]):
 
     def _rounding(self) -> float:
         return 0.0
-
-    def _start_round(self) -> None:
-        """Choose active rows; by default all rows."""
 
     @abstractmethod
     def _direction(self) -> NDArray: ...
@@ -396,7 +368,7 @@ class CertifiedSearch(Search[ProblemT]):
         return self.res[..., :: max(1, self.res.shape[-1] // _COMPARED)]
 
 
-def cold_start(problem: CertifiedProblem) -> State:
+def cold_start(problem: NewtonProblem) -> State:
     """Return zero coefficients with a good intercept, if it is fitted."""
     coef, intercept, _ = problem.shapes
     b = problem.best_constant() if problem.fit_intercept else np.zeros(intercept)[()]
@@ -414,7 +386,7 @@ def nested_sizes(n: int, rank: int) -> list[int]:
 
 
 def nested_start(
-    problem: Any, method: Callable[..., Search], start: Callable[[Any], State]
+    problem: Any, method: type[CertifiedSearch], start: Callable[[Any], State]
 ) -> State:
     """Return a start from nested random samples of the rows, `start` if n is small.
 
@@ -440,8 +412,8 @@ def nested_start(
 
 
 def minimize(
-    problem: CertifiedProblem,
-    method: Callable[..., Search],
+    problem: NewtonProblem,
+    method: type[CertifiedSearch],
     tol: float,
     max_iter: int,
     state: State | None,
@@ -455,8 +427,36 @@ def minimize(
     progress = Progress(callback)
     check_positive("tol", tol)
     check_integer("max_iter", max_iter)
-    if state is None:
+    if state is None and method.samples:
         state = nested_start(problem, method, start)
+    state = state or cold_start(problem)
     checks.state(state, *problem.shapes)
     solution = method(problem, state, tol, max_iter, progress).run()
     return solution._replace(seconds=progress.seconds)
+
+
+def minimize_scalar(
+    problem: NewtonProblem,
+    method: type[CertifiedSearch],
+    tol: float,
+    max_iter: int,
+    state: State | None,
+    callback: Callback | None,
+) -> Solution:
+    """Return the solution for one output, from and with arrays without its axis."""
+    if state is not None:
+        checks.state(state, (problem.rank,), (), (len(problem.weights),))
+        state = state._replace(
+            coef=np.reshape(state.coef, (-1, 1)),
+            intercept=np.reshape(state.intercept, 1),
+            dual=None if state.dual is None else np.reshape(state.dual, (-1, 1)),
+        )
+    solution = minimize(problem, method, tol, max_iter, state, callback)
+    # A search ends with a state and a dual point.
+    assert solution.state is not None and solution.dual is not None
+    columns: dict[str, Any] = {
+        "coef": solution.coef[:, 0],
+        "intercept": float(solution.intercept[0]),
+        "dual": solution.dual[:, 0],
+    }
+    return solution._replace(**columns, state=solution.state._replace(**columns))

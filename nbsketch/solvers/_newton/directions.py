@@ -17,8 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import lapack, solve_triangular
 
-from nbsketch.solvers._certified.problem import gram_of
-from nbsketch.solvers._newton.problem import NewtonProblem
+from nbsketch.solvers._newton.problem import NewtonProblem, gram_of
 
 # Recompute a Gram matrix if the changes cost this share of recomputing it.
 _REBUILD = 0.6

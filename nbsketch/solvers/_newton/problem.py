@@ -12,27 +12,24 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from nbsketch._report.validation import check_positive
 from nbsketch.losses import LogLinkLoss, Loss
 from nbsketch.solvers._certified import checks
-from nbsketch.solvers._certified.problem import (
-    Certificate,
-    CertifiedProblem,
-    Shapes,
-    balance,
-    loss_sums,
-)
+from nbsketch.solvers._certified.problem import Certificate, balance, loss_sums
 from nbsketch.solvers.design import Design
-from nbsketch.solvers.row_loss import RowLoss, row_loss
+from nbsketch.solvers.row_loss import RowLoss, row_loss, typical_mean
 from nbsketch.solvers.solution import State
 
 # Below this share of changed rows, Z^T (s a) is updated instead of recomputed.
 _FEW = 0.5
+# Number of targets used for a starting constant; more do not improve the quantile.
+_TARGETS = 10_000
 # The factor T of a single output.
 ONE = np.ones((1, 1))
 
 
 @dataclass(frozen=True, kw_only=True)
-class NewtonProblem(CertifiedProblem):
+class NewtonProblem:
     """Minimize ``sum_ij s_i psi_ij(y_ij - (Z W T)_ij - b_j) / n + (alpha / 2) |W|^2``.
 
     The targets `y` have the shape (n,) if the d outputs share them, else (d, n).
@@ -42,16 +39,47 @@ class NewtonProblem(CertifiedProblem):
     the residual ``f_(j+1) - f_j`` and the loss 0 if it is nonnegative, else infinity.
     The dual point of a gap, its negative multiplier, is in [-infinity, 0]. Outputs and
     gaps are the m terms; each is a combination `mix` of the outputs.
+
+    `n` is the number of rows of the original problem, also of a problem reduced to its
+    active rows.
     """
 
+    design: Design
+    weights: NDArray
+    uniform: bool = False  # all weights are known to be one
+    alpha: float
+    fit_intercept: bool
+    n: float
     y: NDArray
     losses: RowLoss
     T: NDArray
     ordered: bool = False
     loss: Loss | None = None  # of every row, if there is one
 
+    @classmethod
+    def of(
+        cls,
+        design: Design,
+        alpha: float,
+        sample_weight: ArrayLike | None,
+        fit_intercept: bool,
+        **fields: Any,
+    ) -> Self:
+        """Check the fields of all problems, and add the fields of a subclass."""
+        n = design.shape[0]
+        return cls(
+            design=design, weights=checks.weights(sample_weight, n),
+            uniform=sample_weight is None, alpha=check_positive("alpha", alpha),
+            fit_intercept=bool(fit_intercept), n=float(n), **fields,
+        )  # fmt: skip
+
     @property
-    def shapes(self) -> Shapes:
+    def rank(self) -> int:
+        """Number of features."""
+        return self.design.shape[1]
+
+    @property
+    def shapes(self) -> tuple[tuple[int, ...], ...]:
         """Shapes of the coefficients, the intercept and the dual point of a state."""
         d, m = self.mix.shape
         return (self.rank, len(self.T)), (d,), (len(self.weights), m)
@@ -110,6 +138,16 @@ class NewtonProblem(CertifiedProblem):
         if state.dual is None:
             return np.zeros((self.mix.shape[1], len(self.weights)))
         return self.bounded(np.ascontiguousarray(state.dual.T))
+
+    def flat(self, W: NDArray, b: NDArray) -> NDArray:
+        """Return one vector: W column by column, then the intercepts if fitted."""
+        return np.append(W.T.ravel(), b) if self.fit_intercept else W.T.ravel()
+
+    def split(self, flat: NDArray) -> tuple[NDArray, NDArray]:
+        """Return W and b of such a vector; zero intercepts if they are not fitted."""
+        (rank, width), intercepts, _ = self.shapes
+        b = flat[rank * width :] if self.fit_intercept else np.zeros(intercepts)
+        return flat[: rank * width].reshape(width, rank).T, b
 
     def weighted(self, a: NDArray) -> NDArray:
         """Return s a, which may be `a` itself."""
@@ -189,13 +227,14 @@ class NewtonProblem(CertifiedProblem):
             means = self.loss.targets(targets) @ self.weights / self.weights.sum()
             return np.log(means)
         counted = np.flatnonzero(self.weights > 0)
+        sample = counted[:: max(1, len(counted) // _TARGETS)]
         lo, hi = (bound[: len(targets), counted] for bound in self.bounds)
         out = np.zeros(len(targets))
         for j, (low, high) in enumerate(zip(lo, hi, strict=True)):
             if (low == low[0]).all() and (high == high[0]).all():
                 width = high[0] - low[0]
                 level = high[0] / width if np.isfinite(width) else 0.5
-                out[j] = self.target_quantile(targets[j], level)
+                out[j] = np.quantile(targets[j, sample], level)
         return out
 
     def point(
@@ -252,6 +291,54 @@ class NewtonProblem(CertifiedProblem):
         sums = loss_sums(self.values(res), self.weights)
         return self.certificate(W, b, a, rho, *sums, young)
 
+    def certificate(
+        self,
+        coef: NDArray,
+        intercept: Any,
+        dual: Any,
+        rho: NDArray,
+        loss: float,
+        typical: float,
+        young: float,
+    ) -> Certificate:
+        """Return the certificate of a primal and a dual point.
+
+        Parameters
+        ----------
+        coef, intercept, dual
+            The two points; they are stored and must not be modified.
+        rho : ndarray
+            ``alpha w - Z^T (s a) / n``, in the shape of `coef`.
+        loss, typical : float
+            Result of `loss_sums`.
+        young : float
+            Sum of the weighted Fenchel-Young terms, plus ``|b . sum_i s_i a_i|``, the
+            imbalance by rounding.
+        """
+        n = self.n
+        penalty = self.alpha / 2 * float(np.vdot(coef, coef))
+        gap = young / n + float(np.vdot(rho, rho)) / (2 * self.alpha)
+        point = coef, intercept, dual
+        return Certificate(*point, loss / n + penalty, gap, typical / n + penalty)
+
+    def spread(self, res: NDArray) -> float:
+        """Return the mean size of the nonzero residuals, with outliers truncated."""
+        sizes = self.sizes(res)
+        sizes = sizes[sizes > 0]
+        return typical_mean(sizes) if len(sizes) else 1.0
+
+    def centered_gram(self, exact: bool) -> tuple[NDArray, NDArray, float]:
+        """Return the weighted Gram matrix, the means, and the sum of the weights.
+
+        With an intercept, the features are centered; else the means are zero.
+        """
+        mass = max(float(self.weights.sum()), 1e-300)
+        means = self.design.rmv(self.weights) / mass * self.fit_intercept
+        scale = None if self.uniform else self.weights
+        gram = self.design.gram(weights=scale, exact=exact)
+        gram -= mass * np.outer(means, means)
+        return gram, means, mass
+
     def _entries(self, rows: NDArray) -> NDArray:
         """Return the positions of the entries of rows."""
         n = len(self.weights)
@@ -289,6 +376,23 @@ class NewtonProblem(CertifiedProblem):
         elif len(rows):
             gradient = gradient + self.design.rmv(self.weighted(balanced - a).T)
         return balanced, gradient
+
+
+def gram_of(part: NewtonProblem, rows: NDArray | None, exact: bool) -> NDArray:
+    """Return the weighted Gram matrix of some rows of a problem, the intercept last.
+
+    Unless `exact`, it is in single precision if the features are.
+    """
+    weights = part.weights if rows is None else part.weights[rows]
+    scale = None if part.uniform else weights
+    gram = part.design.gram(rows, scale, exact=exact)
+    if not part.fit_intercept:
+        return gram
+    out = np.empty((len(gram) + 1,) * 2)
+    out[:-1, :-1] = gram
+    out[:-1, -1] = out[-1, :-1] = part.design.rmv(weights, rows)
+    out[-1, -1] = weights.sum()
+    return out
 
 
 def newton_problem(

@@ -138,7 +138,7 @@ class ActiveRows:
         return subset
 
 
-class NewtonSearch(CertifiedSearch[NewtonProblem]):
+class NewtonSearch(CertifiedSearch):
     """The search for linear-quadratic losses.
 
     Many easy rounds, solved roughly, take fewer Newton steps than few hard rounds.
@@ -192,11 +192,6 @@ class NewtonSearch(CertifiedSearch[NewtonProblem]):
     def _evaluate_all(self) -> None:
         self.whole = self.active = ActiveRows(self.problem, None, self.res, self.center)
         self._evaluate()
-
-    def _start_round(self) -> None:
-        self.active = self.whole.select(self.sigma, self.reach)
-        if self.active.rows is not None:
-            self.gram.restrict(self.active.rows)
 
     def _direction(self) -> NDArray:
         curvature = 1.0 / (self.problem.n * (self.problem.losses.gam + self.sigma))
@@ -289,6 +284,9 @@ class NewtonSearch(CertifiedSearch[NewtonProblem]):
                 if not self.gram.exact:
                     self.gram.sharpen()
         self._evaluate_all()
+        self.active = self.whole.select(self.sigma, self.reach)
+        if self.active.rows is not None:
+            self.gram.restrict(self.active.rows)
 
     def _state(self) -> State:
         best = self.best

@@ -12,10 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
-from nbsketch.solvers._certified.problem import Certificate, gram_of
+from nbsketch.solvers._certified.problem import Certificate
 from nbsketch.solvers._certified.search import CertifiedSearch
 from nbsketch.solvers._linear.conjugate_gradients import Inverse, conjugate_gradients
-from nbsketch.solvers._newton.problem import NewtonProblem
+from nbsketch.solvers._newton.problem import gram_of
 from nbsketch.solvers.solution import State
 
 _FORCING = 0.1  # relative accuracy of a Newton direction
@@ -23,7 +23,7 @@ _FRESH = 3  # conjugate gradient steps per direction while the matrix is good
 _STALLED = 4  # steps without progress: rounding dominates
 
 
-class SmoothSearch(CertifiedSearch[NewtonProblem]):
+class SmoothSearch(CertifiedSearch):
     """Search for losses without kinks and with one output, such as the logistic loss.
 
     With sigma > 0, it is used by a subclass for a loss smoothed around `center`.

@@ -87,7 +87,7 @@ class ScratchDesign(IndexedDesign):
         self._file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115
         weakref.finalize(self, self._file.close)
         for _, _, block in source.blocks():
-            self._file.write(np.ascontiguousarray(block, dtype=self.dtype))
+            self._file.write(np.ascontiguousarray(block, dtype=self.dtype).data)
         self._file.flush()
 
     def blocks(self) -> Blocks:

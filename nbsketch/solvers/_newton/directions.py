@@ -49,9 +49,12 @@ class TermGrams:
         m = problem.mix.shape[1]
         n = len(problem.weights)
         size = problem.rank + problem.fit_intercept
-        fits = np.shape(matrices) == (m, size, size) and np.shape(inside) == (m, n)
-        self.matrices = np.array(matrices) if fits else np.zeros((m, size, size))
-        self.inside = np.array(inside) if fits else np.zeros((m, n), dtype=bool)
+        self.matrices = np.array(matrices)
+        self.inside = np.array(inside)
+        shapes = self.matrices.shape, self.inside.shape
+        if shapes != ((m, size, size), (m, n)):
+            self.matrices = np.zeros((m, size, size))
+            self.inside = np.zeros((m, n), dtype=bool)
         self.pivot = _PIVOT * float(problem.weights.mean())
         self.exact = False  # single precision is usually enough for a direction
         self._pairs = np.einsum("kj,lj->klj", problem.mixed_T, problem.mixed_T)

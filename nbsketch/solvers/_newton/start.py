@@ -182,7 +182,7 @@ def class_starts(
     )  # fmt: skip
     start = State(np.zeros((rank, d)), np.zeros(d))
     start = Splitting(problem, start).run(*_CLASSES)
-    columns = zip(start.coef.T, start.intercept, np.transpose(start.dual), strict=True)
+    columns = zip(start.coef.T, start.intercept, np.asarray(start.dual).T, strict=True)
     return tuple(State(*column, start.sigma) for column in columns)
 
 

@@ -204,20 +204,15 @@ class NewtonSearch(CertifiedSearch):
                     active.problem, active.inside, rho, curvature, gram.pivot
                 )
         with suppress(np.linalg.LinAlgError):
-            return self._direction_of_grams(rho, curvature)
+            gram.move(active.problem, active.rows, active.inside)
+            return gram.direction(rho, curvature)
         # Updates are inaccurate, or alpha is tiny: from rows, or from eigenvalues.
         gram.sharpen()
         if self.problem.is_single:
             part = active.problem.take(np.flatnonzero(active.inside[0]))
             return gram.orthogonal_direction(part, rho, curvature)
-        with suppress(np.linalg.LinAlgError):
-            return self._direction_of_grams(rho, curvature)
+        gram.move(active.problem, active.rows, active.inside)
         return gram.clipped_direction(rho, curvature)
-
-    def _direction_of_grams(self, rho: NDArray, curvature: float) -> NDArray:
-        active = self.active
-        self.gram.move(active.problem, active.rows, active.inside)
-        return self.gram.direction(rho, curvature)
 
     def _length(self, D: NDArray, shift: NDArray) -> float:
         p = self.problem

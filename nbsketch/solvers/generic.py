@@ -108,8 +108,10 @@ class GenericProblem(NewtonProblem):
 
     def balanced_pairs(
         self, res: NDArray, start: float, allowed: float
-    ) -> tuple[Pair, ...]:
-        """Return two pairs with totals >= 0 and <= 0, close together.
+    ) -> list[tuple[float, Pair]]:
+        """Return two pairs with totals >= 0 and <= 0, close together, and their shares.
+
+        The totals of the pairs cancel in the combination with these shares.
 
         Parameters
         ----------
@@ -123,13 +125,13 @@ class GenericProblem(NewtonProblem):
 
         Returns
         -------
-        tuple of Pair
+        list of (float, Pair)
             A single pair without an intercept, or if there are no such pairs: the
             intercept may have no optimum.
         """
         high = low = self.pair(start, res)
         if not self.fit_intercept:
-            return (high,)
+            return [(1.0, high)]
         step = 1e-3 * self.spread(res[None] - start)
         for _ in range(_EXPANSIONS):
             if high.total >= 0 >= low.total:
@@ -141,7 +143,7 @@ class GenericProblem(NewtonProblem):
                 high, low = self.pair(high.shift - step, res), high
             step *= 2.0
         else:
-            return (self.pair(start, res),)
+            return [(1.0, self.pair(start, res))]
         for trial in range(_REFINEMENTS):
             width = low.shift - high.shift
             drop = high.total - low.total
@@ -153,7 +155,9 @@ class GenericProblem(NewtonProblem):
                 break
             pair = self.pair(middle, res)
             high, low = (pair, low) if pair.total >= 0 else (high, pair)
-        return high, low
+        drop = high.total - low.total
+        share = -low.total / drop if drop > 0 else 0.5
+        return [(share, high), (1.0 - share, low)]
 
     def certify(
         self,
@@ -174,12 +178,12 @@ class GenericProblem(NewtonProblem):
         penalty = self.alpha / 2 * float(np.vdot(W, W))
         scale = loss_sums(losses, self.weights)[1] / self.n + penalty
         pairs = self.balanced_pairs(free, float(b[0]), _ALLOWED * self.tol * scale)
-        shift = min(pairs, key=lambda pair: abs(pair.total)).shift
+        shift = min((pair for _, pair in pairs), key=lambda pair: abs(pair.total)).shift
         res = free - shift
         losses = self.values(res)
         young = 0.0
         dual = np.zeros_like(res)
-        for share, pair in zip(_shares(pairs), pairs, strict=True):
+        for share, pair in pairs:
             divergence = losses - self.values(pair.u) - pair.a * (res - pair.u)
             young += share * float(self.weights @ np.maximum(divergence, 0.0))
             dual += share * pair.a
@@ -191,16 +195,6 @@ class GenericProblem(NewtonProblem):
         young = young if balanced else np.inf
         sums = loss_sums(losses, self.weights)
         return self.certificate(W, np.array([shift]), dual[None], rho, *sums, young)
-
-
-def _shares(pairs: tuple[Pair, ...]) -> tuple[float, ...]:
-    """Return the shares for which the totals of two pairs cancel."""
-    if len(pairs) == 1:
-        return (1.0,)
-    high, low = pairs
-    drop = high.total - low.total
-    first = -low.total / drop if drop > 0 else 0.5
-    return first, 1.0 - first
 
 
 def check_slopes(u: NDArray, problem: GenericProblem) -> None:

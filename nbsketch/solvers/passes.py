@@ -217,16 +217,8 @@ class PassesSearch(SmoothSearch):
     memory: InverseHessian
 
     def _begin(self, state: State) -> Certificate:
-        p = self.problem
-        self.matrix = None
         self.is_flat = not self.coef.any()
-        self.center = p.center(state)
-        if p.losses.gam == 0:
-            self._smooth(state)
-        self._evaluate()
-        if state.dual is None or p.losses.gam > 0:
-            return self._point_certificate()
-        return p.certify(self.coef, self.intercept, self.res, self.center)
+        return super()._begin(state)
 
     def _smooth(self, state: State) -> None:
         """Choose the first sigma: the spread of the residuals of least squares."""

@@ -28,7 +28,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from nbsketch.losses import ELQ, as_loss
 from nbsketch.solvers._certified import checks
-from nbsketch.solvers._certified.problem import Certificate
 from nbsketch.solvers._certified.search import minimize
 from nbsketch.solvers._linear.conjugate_gradients import Inverse
 from nbsketch.solvers._newton.problem import NewtonProblem
@@ -40,7 +39,6 @@ from nbsketch.solvers.solution import Callback, Solution, State
 # An intercept shifts the dual point of rows between the kinks if the shift is below
 # this share of the bound, else of all rows.
 _SLIGHT = 0.1
-_SIZE = 0.05  # of the typical residual: the first sigma
 _LEAST = 1e-300  # lower bound of divisors
 # An eigendecomposition takes the time of about this many Cholesky factors.
 _MOST_FACTORS = 12
@@ -185,18 +183,6 @@ class RadialSearch(SmoothSearch):
     problem: RadialProblem
     patience = 12
     most_products = 100
-
-    def _begin(self, state: State) -> Certificate:
-        p = self.problem
-        self.is_stale = True
-        self.center = p.center(state)
-        if p.numbers.gam == 0:
-            first = max(_SIZE * p.spread(self.res), _LEAST)
-            self.sigma = first if state.sigma is None else state.sigma
-        self._evaluate()
-        if state.dual is None:
-            return self._point_certificate()
-        return p.certify(self.coef, self.intercept, self.res, self.center)
 
     def _preconditioner(self) -> Inverse:
         """Return the inverse of the Newton matrix with one curvature per row."""

@@ -108,13 +108,11 @@ class DualProblem:
         res: NDArray,
         start: NDArray,
         sigma: float = 0.0,
-        center: NDArray | None = None,
+        center: NDArray | float = 0.0,
     ) -> NDArray:
         """Return the best intercepts (d,) for residuals without intercepts."""
         b = np.zeros(self.outputs)
-        around = np.zeros(self.n)
-        if center is not None:
-            around = center
+        around = np.zeros(self.n) + center
         for j in range(self.outputs * self.fit_intercept):
             entries, part = self.output(j)
             b[j] = part._constant(res[entries], float(start[j]), sigma, around[entries])

@@ -21,6 +21,7 @@ from nbsketch.solvers.solution import State
 
 _FORCING = 0.1  # relative accuracy of a Newton direction
 _FRESH = 3  # conjugate gradient steps per direction while the matrix is good
+_SIZE = 0.05  # of the typical residual: the first sigma
 _STALLED = 4  # steps without progress: rounding dominates
 
 
@@ -67,11 +68,20 @@ class SmoothSearch(CertifiedSearch):
         fits = gram is not None and state.inside is None and len(gram) == size
         self.matrix = gram if fits else None
         self.is_stale = self.matrix is None
-        self.center = self.res
         if self.matrix is not None:
             self.inverse = inverse_of(self.matrix, p.alpha, p.rank)
+        self.center = p.center(state)
+        if p.losses.gam == 0:
+            self._smooth(state)
         self._evaluate()
-        return self._point_certificate()
+        if state.dual is None:
+            return self._point_certificate()
+        return p.certify(self.coef, self.intercept, self.res, self.center)
+
+    def _smooth(self, state: State) -> None:
+        """Choose the first sigma."""
+        first = max(_SIZE * self.problem.spread(self.res), 1e-300)
+        self.sigma = first if state.sigma is None else state.sigma
 
     def _evaluate(self) -> bool:
         p = self.problem

@@ -205,10 +205,6 @@ class RadialSearch(SmoothSearch):
 
         return solve
 
-    def _state(self) -> State:
-        best = self.best
-        return State(best.coef, best.intercept, best.dual.T, self.sigma or None)
-
 
 def _resolvent(gram: NDArray, scales: NDArray, alpha: float) -> Inverse:
     """Return the product of columns with the inverses of ``scale gram + alpha I``."""

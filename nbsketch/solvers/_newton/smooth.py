@@ -74,7 +74,7 @@ class SmoothSearch(CertifiedSearch):
         if p.losses.gam == 0:
             self._smooth(state)
         self._evaluate()
-        if state.dual is None:
+        if state.dual is None or p.losses.gam > 0:
             return self._point_certificate()
         return p.certify(self.coef, self.intercept, self.res, self.center)
 
@@ -175,7 +175,9 @@ class SmoothSearch(CertifiedSearch):
             self._evaluate()
 
     def _state(self) -> State:
-        return State(self.best.coef, self.best.intercept, gram=self.matrix)
+        best = self.best
+        sigma = self.sigma or None
+        return State(best.coef, best.intercept, best.dual.T, sigma, self.matrix)
 
 
 def inverse_of(matrix: NDArray, alpha: float, rank: int) -> Inverse:

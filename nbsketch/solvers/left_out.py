@@ -14,6 +14,7 @@ have the same distribution, for any targets, noise and model.
 """
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from typing import NamedTuple
 
 import numpy as np
@@ -226,20 +227,13 @@ def _batches(blocks: Sequence[NDArray]) -> Iterator[list[NDArray]]:
 def _left_out_squares(H: NDArray, residual: NDArray) -> NDArray:
     """Return ``|(I - H)^-1 r|^2`` for H of shape (p, b, b) and r of shape (p, b, d)."""
     residual_map = np.eye(H.shape[1]) - H
-    if _is_regular(residual_map):
-        return np.square(np.linalg.solve(residual_map, residual)).sum(axis=(1, 2))
+    with suppress(np.linalg.LinAlgError):
+        roots = np.linalg.cholesky(residual_map)
+        if np.diagonal(roots, axis1=1, axis2=2).min() > _REGULAR:
+            return np.square(np.linalg.solve(residual_map, residual)).sum(axis=(1, 2))
     values, vectors = np.linalg.eigh(residual_map)
     freedom = np.maximum(values, _LEAST_FREEDOM)[:, :, None]
     return np.square((vectors.transpose(0, 2, 1) @ residual) / freedom).sum(axis=(1, 2))
-
-
-def _is_regular(matrices: NDArray) -> bool:
-    """Return whether symmetric matrices are far from singular, by their pivots."""
-    try:
-        roots = np.linalg.cholesky(matrices)
-    except np.linalg.LinAlgError:
-        return False
-    return bool(np.diagonal(roots, axis1=1, axis2=2).min() > _REGULAR)
 
 
 def effective_number(weights: NDArray) -> float:

@@ -177,10 +177,9 @@ class DevianceRows(RowLoss):
         sigma: float,
     ) -> tuple[float, float]:
         """Return two derivatives of the loss sum at ``res - t move``."""
-        means = self.means(res - t * move)
+        a, curvature, *_ = self.point(res - t * move, weights, center, sigma)
         change = weights * move
-        first = -float(change @ (self.sign * (means - self.goals)))
-        return first, float((change * move) @ self.curvatures(means))
+        return -float(change @ a), float((change * move) @ curvature)
 
     def values(self, res: NDArray) -> NDArray:
         """Return the loss of each row."""

@@ -44,11 +44,9 @@ class IndexedDesign(Design):
     def _ranges(self) -> Iterator[tuple[int, int]]:
         """Yield start and stop of each block, and report each one that is done."""
         n, r = self.shape
-        step = rows_per_block(r, self.dtype)
-        for start in range(0, n, step):
-            stop = min(start + step, n)
-            yield start, stop
-            report_rows(stop, n)
+        for part in slices(n, rows_per_block(r, self.dtype)):
+            yield part.start, part.stop
+            report_rows(part.stop, n)
 
     def _chosen(self, rows: NDArray | None) -> ChosenBlocks:
         n, r = self.shape
@@ -145,9 +143,9 @@ class RowsDesign(Design):
             if chosen is None:
                 yield part.start, part.stop, block
                 continue
-            for first in range(0, len(chosen), step):  # a block may be all rows
-                copied = block[chosen[first : first + step]]
-                yield part.start + first, part.start + first + len(copied), copied
+            for some in slices(len(chosen), step):  # a block may be all rows
+                rows = chosen[some]
+                yield part.start + some.start, part.start + some.stop, block[rows]
 
     def gather(self, rows: NDArray) -> Design:
         """Return the features of some rows."""

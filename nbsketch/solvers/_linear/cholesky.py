@@ -41,7 +41,7 @@ import numpy as np
 import scipy.linalg
 from numpy.typing import DTypeLike, NDArray
 
-from nbsketch._machine.memory import fits
+from nbsketch._machine.memory import fits, slices
 from nbsketch.solvers._linear.conjugate_gradients import KernelOperator
 
 # Factor between trials of the number added to the diagonal.
@@ -357,8 +357,8 @@ class LowRankPreconditioner:
         difference = weights[changed] - self._weights[changed]
         for sign in (-1.0, 1.0):
             rows = changed[sign * difference > 0]
-            for start in range(0, len(rows), _CHUNK):
-                part = rows[start : start + _CHUNK]
+            for chunk in slices(len(rows), _CHUNK):
+                part = rows[chunk]
                 root = np.sqrt(sign * (weights[part] - self._weights[part]))
                 self._add(part, root.astype(self.factor.dtype), sign)
         self._weights = weights

@@ -89,15 +89,12 @@ class ConjugateGradients:
         return lengths
 
     def keep(self, mask: NDArray) -> None:
-        """Drop the other columns."""
+        """Drop the other columns: entries of the last axis of each array."""
         if mask.all():
             return
-        self.columns = self.columns[mask]
-        self.slope = self.slope[mask]
-        self.R = self.R[:, mask]
-        self.D = self.D[:, mask]
-        self._before = None if self._before is None else self._before[:, mask]
-        self._Z = None if self._Z is None else self._Z[:, mask]
+        for name, value in vars(self).items():
+            if isinstance(value, np.ndarray):
+                setattr(self, name, value[..., mask])
 
 
 def conjugate_gradients(

@@ -80,10 +80,10 @@ class TermGrams:
 
     def move(self, part: NewtonProblem, rows: NDArray | None, inside: NDArray) -> None:
         """Set the rows to those in `inside`, masks (m, rows) of the rows of `part`."""
-        before = self.inside if rows is None else self.inside[:, rows]
-        for j, (old, new) in enumerate(zip(before, inside, strict=True)):
-            self._move_term(j, part, old, new)
-        self.inside[:, slice(None) if rows is None else rows] = inside
+        index = slice(None) if rows is None else rows
+        for j, before in enumerate(self.inside[:, index]):
+            self._move_term(j, part, before, inside[j])
+        self.inside[:, index] = inside
 
     def _move_term(
         self, j: int, part: NewtonProblem, before: NDArray, inside: NDArray

@@ -122,9 +122,11 @@ class NewtonProblem:
 
     def take(self, rows: NDArray) -> Self:
         """Return the same problem with the sums over `rows` only."""
+        firsts = len(self.weights) * np.arange(self.mix.shape[1])[:, None]
         return replace(
             self, design=self.design.gather(rows), y=self.y[..., rows],
-            weights=self.weights[rows], losses=self.losses.take(self._entries(rows)),
+            weights=self.weights[rows],
+            losses=self.losses.take((firsts + rows).ravel()),
         )  # fmt: skip
 
     def sample(self, rows: NDArray) -> Self:
@@ -339,12 +341,6 @@ class NewtonProblem:
         gram -= mass * np.outer(means, means)
         return gram, means, mass
 
-    def _entries(self, rows: NDArray) -> NDArray:
-        """Return the positions of the entries of rows."""
-        n = len(self.weights)
-        m = self.mix.shape[1]
-        return rows if m == 1 else (n * np.arange(m)[:, None] + rows).ravel()
-
     def _uncrossed(self, b: NDArray, res: NDArray) -> tuple[NDArray, NDArray]:
         """Return b with its upper outputs raised until none cross, and residuals."""
         d = len(self.mix)
@@ -368,7 +364,7 @@ class NewtonProblem:
             balance(a[j], self.weights, lo[j], hi[j], rate[j], float(goals[j]))
             for j in range(d)
         ]
-        balanced = outputs[0][None] if len(a) == 1 else np.vstack([*outputs, a[d:]])
+        balanced = np.vstack([*outputs, a[d:]])
         rows = np.flatnonzero((balanced != a).any(axis=0))
         if 0 < len(rows) < _FEW * a.shape[1]:
             step = self.weights[rows] * (balanced[:, rows] - a[:, rows])

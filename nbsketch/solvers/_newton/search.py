@@ -166,11 +166,10 @@ class NewtonSearch(CertifiedSearch):
         self.gram = TermGrams(p, state.gram, state.inside)
         self.reach = np.inf
         self._evaluate_all()
-        point = self.coef, self.intercept, self.res
         if state.dual is None:
-            return p.certify(*point, self.whole.a, self.whole.gradient)
+            return self._point_certificate()
         # that of the given point: a solution stays a solution
-        return p.certify(*point, self.center)
+        return p.certify(self.coef, self.intercept, self.res, self.center)
 
     def _first_sigma(self, state: State) -> float:
         if state.sigma is not None:
@@ -241,11 +240,12 @@ class NewtonSearch(CertifiedSearch):
         return not active.has_left
 
     def _step_certificate(self) -> Certificate | None:
-        if self.active.rows is not None:
-            return None
-        p = self.problem
+        return self._point_certificate() if self.active.rows is None else None
+
+    def _point_certificate(self) -> Certificate:
         now = self.active
-        return p.certify(self.coef, self.intercept, now.res, now.a, now.gradient)
+        point = self.coef, self.intercept, now.res
+        return self.problem.certify(*point, now.a, now.gradient)
 
     def _certify(self) -> Certificate:
         p = self.problem

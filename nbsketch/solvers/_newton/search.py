@@ -211,6 +211,8 @@ class NewtonSearch(CertifiedSearch):
             part = active.problem.take(np.flatnonzero(active.inside[0]))
             return gram.orthogonal_direction(part, rho, curvature)
         gram.move(active.problem, active.rows, active.inside)
+        with suppress(np.linalg.LinAlgError):
+            return gram.direction(rho, curvature)
         return gram.clipped_direction(rho, curvature)
 
     def _length(self, D: NDArray, shift: NDArray) -> float:

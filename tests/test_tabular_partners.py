@@ -21,7 +21,7 @@ from nbsketch.tabular import _model as model_of_tables
 from nbsketch.tabular import boosting as boosted_trees
 from nbsketch.tabular import partners
 from nbsketch.tabular.boosting import BoostedTrees, affordable_folds, boosting
-from nbsketch.tabular.partners import fit_partner, folds_of, pool_weights, pooled
+from nbsketch.tabular.partners import fit_partner, fit_pool, folds_of, pooled
 
 
 def linear_table(n=150, seed=0):
@@ -117,14 +117,14 @@ def test_the_pool_has_the_least_log_loss(rng):
         loss = -np.mean(80 / 81 * own + 1 / 81 * prior)
         return loss + 1e-4 * np.square(t).sum()
 
-    t = pool_weights(logs, classes, np.ones(len(classes)))
+    t = fit_pool(logs, classes, np.ones(len(classes)))[0]
     tried = scipy.optimize.minimize(
         loss, [0.5, 0.5], bounds=[(0, None)] * 2, method="Nelder-Mead"
     )
     assert loss(t) <= tried.fun + 1e-6
     assert_allclose(pooled(t, logs).sum(axis=1), 1)
     logs[0, :5] = np.nan
-    assert np.isfinite(pool_weights(logs, classes, np.ones(len(classes)))).all()
+    assert np.isfinite(fit_pool(logs, classes, np.ones(len(classes)))[0]).all()
 
 
 def test_few_sure_rows_make_no_surer_pool(rng):
@@ -132,7 +132,7 @@ def test_few_sure_rows_make_no_surer_pool(rng):
     classes = np.arange(60) % 3
     logs = np.log(np.full((2, 60, 3), 0.02))
     logs[:, np.arange(60), classes] = np.log(0.96)
-    t = pool_weights(logs, classes, np.ones(len(classes)))
+    t = fit_pool(logs, classes, np.ones(len(classes)))[0]
     assert 0.8 < t.sum() < 1.6
 
 

@@ -304,7 +304,10 @@ class TabularModel(SaveMixin, CallbackSupportMixin, BaseEstimator):
         if count:
             yield "suspects", f"{count} targets look like gross errors, all are used"
         yield from self.columns_.summary_rows()
-        yield "relevant", self._relevant()
+        relevance = self.feature_relevance_
+        names = self.columns_.feature_names
+        order = np.argsort(-relevance, kind="stable")[:_LISTED]
+        yield "relevant", ", ".join(f"{names[k]} {relevance[k]:.2f}" for k in order)
         for member, weight in zip(machine.members, machine.weights, strict=True):
             kind, text = member.summary()
             yield kind, f"{text}, weight {weight:.2f}"
@@ -318,12 +321,6 @@ class TabularModel(SaveMixin, CallbackSupportMixin, BaseEstimator):
             yield "skipped", f"{self.n_skipped_} steps: {why}"
         numbers = machine.n_numbers()
         yield "memory", f"{numbers} numbers, {8 * numbers / 1e6:.3g} MB"
-
-    def _relevant(self) -> str:
-        relevance = self.feature_relevance_
-        names = self.columns_.feature_names
-        order = np.argsort(-relevance, kind="stable")[:_LISTED]
-        return ", ".join(f"{names[k]} {relevance[k]:.2f}" for k in order)
 
     def __sklearn_tags__(self) -> Tags:
         """Return the capabilities of the estimator."""

@@ -16,7 +16,7 @@ from nbsketch.rows.inputs import check_weights, rowwise, table_by_row
 from nbsketch.solvers.left_out import effective_number
 from nbsketch.tabular._model import TabularModel
 from nbsketch.tabular.calibration import N_SLOPES, calibrate, two_columns
-from nbsketch.tabular.partners import logarithms, pool_weights, pooled
+from nbsketch.tabular.partners import fit_pool, logarithms, pooled
 from nbsketch.tabular.suspects import Suspects
 from nbsketch.tuning.rows import Training
 
@@ -142,7 +142,7 @@ class TabularKernelClassifier(ClassifierScore, LogProbabilities, TabularModel):
         w = weights[left_out]
         if values:
             logs = logarithms([chances, *[part[left_out] for part in values]])
-            self.partner_weights_ = pool_weights(logs, index, w)
+            self.partner_weights_, _ = fit_pool(logs, index, w)
             chances = pooled(self.partner_weights_, logs)
         logs = -np.log(np.maximum(chances[np.arange(len(index)), index], 1e-300))
         self.calibration_ = calibration

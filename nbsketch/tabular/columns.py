@@ -8,6 +8,7 @@ level, codes of an order, or target means. `fit_columns` fits the encodings; the
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import compress
 from typing import Annotated, Any, NamedTuple
 
 import numpy as np
@@ -118,9 +119,9 @@ class TableColumns:
         kinds = [column.kind for column in self.columns]
         counts = [f"{kinds.count(kind)} {kind}" for kind in dict.fromkeys(kinds)]
         yield "columns", f"{', '.join(counts)}: {len(self.kept)} features"
-        unused = self._unused()
-        if unused:
-            yield "not used", ", ".join(unused)
+        used = np.diff(np.searchsorted(self.kept, _starts(self.columns))) > 0
+        if not used.all():
+            yield "not used", ", ".join(compress(self.names, ~used))
 
     def _arrange(self, X: Any) -> list[Values]:
         """Return the columns of X in the order of training."""
@@ -134,13 +135,6 @@ class TableColumns:
             place = {name: j for j, name in enumerate(names)}
             table = table[:, [place[name] for name in self.names]]
         return read_columns(table, levels)
-
-    def _unused(self) -> list[str]:
-        """Return the names of columns without any feature."""
-        starts = _starts(self.columns)
-        used = np.diff(np.searchsorted(self.kept, starts)) > 0
-        pairs = zip(self.columns, used, strict=True)
-        return [column.name for column, is_used in pairs if not is_used]
 
 
 class Table(NamedTuple):

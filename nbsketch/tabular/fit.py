@@ -1,6 +1,8 @@
 """Fit of the tabular model: gross errors, length scales, base, members, stack."""
 
+from collections.abc import Sequence
 from dataclasses import replace
+from itertools import compress
 from typing import NamedTuple
 
 import numpy as np
@@ -92,13 +94,8 @@ class LeftOutRows(NamedTuple):
     kept: NDArray
     order: OrderEffect | None
     work: WorkingLoss
-    suspects: Suspects = Suspects(np.empty(0, dtype=np.intp))
-    unit: float = 1.0
-
-    @property
-    def scores(self) -> NDArray:
-        """Leave-one-out scores, (m, d)."""
-        return self.work.targets - self.residual + np.log(self.unit)
+    suspects: Suspects
+    unit: float
 
 
 def fit_machine(
@@ -132,9 +129,8 @@ def fit_machine(
             loss = EpsilonInsensitiveLoss(0.0)
         seconds = _SEARCHED * seconds_left()
         budget = Budget(_ITERATIONS, seconds, report_search)
-        machine, left_out = _fit(rows, loss, rng, budget)
-    drawn = kept[left_out.drawn]
-    left_out = left_out._replace(drawn=drawn, kept=kept, suspects=suspects, unit=unit)
+        machine, drawn, residual, order, work = _fit(rows, loss, rng, budget)
+    left_out = LeftOutRows(kept[drawn], residual, kept, order, work, suspects, unit)
     return machine.shifted(np.log(unit)), left_out
 
 
@@ -148,8 +144,12 @@ def unit_of(loss: Loss | None, data: Training) -> float:
 
 def _fit(
     rows: Rows, loss: Loss | None, rng: np.random.Generator, budget: Budget
-) -> tuple[Machine, LeftOutRows]:
-    """Fit targets, for other losses than the square loss by working responses."""
+) -> tuple[Machine, NDArray, NDArray, OrderEffect | None, WorkingLoss]:
+    """Fit targets, for other losses than the square loss by working responses.
+
+    Return the machine and, at some rows, leave-one-out residuals, the effect of the
+    order and the loss.
+    """
     targets = rows.Y
     if loss != SQUARE:
         rows = replace(rows, Y=start(rows, loss))
@@ -187,12 +187,11 @@ def _fit(
         y_low=work.low,
         y_high=work.high,
         rows=data.rows,
-        members=tuple(members[k] for k in np.flatnonzero(kept)),
+        members=tuple(compress(members, kept)),
         weights=stack[kept],
     )
     order = None if data.labels is not None else table_order(machine.scales, data)
-    drawn = used[index]
-    return machine, LeftOutRows(drawn, residual, rows.kept, order, work)
+    return machine, used[index], residual, order, work
 
 
 def least(Y: NDArray, weights: NDArray) -> NDArray:
@@ -226,15 +225,15 @@ def _affordable(
     return np.arange(n) if count == n else np.sort(rng.permutation(n)[:count])
 
 
-Parts = tuple[list[Member], NDArray, NDArray]
+Parts = tuple[Sequence[Member], NDArray, NDArray]
 
 
 def _alone(data: Training, scales: list[Scales], rng: np.random.Generator) -> Parts:
     """Fit each member to all rows; return members, residuals and their rows."""
     every = np.arange(len(data.Y))
     fits = [fit_on_tree(data, kernel, len(every), rng) for kernel in scales]
-    residuals = np.stack([residual for _, residual in fits])
-    return [member for member, _ in fits], residuals, every
+    members, residuals = zip(*fits, strict=True)
+    return members, np.stack(residuals), every
 
 
 def _on_base(data: Training, scales: list[Scales], rng: np.random.Generator) -> Parts:

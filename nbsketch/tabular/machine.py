@@ -162,7 +162,7 @@ class Machine:
 
 def stack_weights(
     residuals: NDArray, sample_weight: NDArray | None = None, tolerance: float = 0.0
-) -> NDArray[np.float64]:
+) -> NDArray:
     """Return the weights of the models, (k,).
 
     Parameters
@@ -195,7 +195,7 @@ def stack_weights(
         trials = [np.delete(used, i) for i in range(len(used))]
         solved = [_least_weights(E, trial) for trial in trials]
         squares = [weights @ E @ weights for weights in solved]
-        least = int(np.argmin(squares))
+        least = np.argmin(squares)
         if not squares[least] <= limit:
             break
         used = trials[least]
@@ -203,7 +203,7 @@ def stack_weights(
     return best
 
 
-def _least_weights(E: NDArray, used: NDArray) -> NDArray[np.float64]:
+def _least_weights(E: NDArray, used: NDArray) -> NDArray:
     """Return the weights of the models used, given mean products (k, k) of residuals.
 
     Those of other models are zero.
@@ -211,7 +211,7 @@ def _least_weights(E: NDArray, used: NDArray) -> NDArray[np.float64]:
     out = np.zeros(len(E))
     E = E[np.ix_(used, used)]
     k = len(E)
-    least = float(E.diagonal().min())
+    least = E.diagonal().min()
     if k == 1 or not np.isfinite(least) or least <= 0:
         out[used[np.argmin(np.nan_to_num(E.diagonal(), nan=np.inf))]] = 1.0
         return out

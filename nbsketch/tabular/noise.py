@@ -119,32 +119,15 @@ def fit_noise(
     """
     w = weights / weights.mean()
     ridge = Ridge(scales, rows, w, _LANDMARKS, rng)
-    size, logs, ends = fit_sizes(ridge, residual)
-    scores = residual[ridge.validation] / np.exp(logs)
-    order = np.argsort(scores, axis=0)
-    shares = w[ridge.validation][order]
-    scores = np.take_along_axis(scores, order, axis=0)
-    return Noise(size, ends, scores, shares * len(scores) / shares.sum(axis=0))
-
-
-def fit_sizes(
-    ridge: Ridge, residual: NDArray
-) -> tuple[LandmarkFunction, NDArray, NDArray]:
-    """Regress the logarithm of the size of residuals (m, d) on the rows of `ridge`.
-
-    Returns
-    -------
-    size : LandmarkFunction
-        The regression.
-    logs : ndarray of shape (m', d)
-        Leave-one-out values at the validation rows of `ridge`, within `ends`.
-    ends : ndarray of shape (2, d)
-        Smallest and largest of the fitted logarithms.
-    """
     sizes = np.abs(residual)
     least = _LEAST * np.median(sizes, axis=0)
     floor = np.where(least > 0, least, np.maximum(sizes.max(axis=0), 1e-300))
     logs = np.log(np.maximum(sizes, floor))
     size, left_out = ridge.fit(logs)
     ends = np.stack([logs.min(axis=0), logs.max(axis=0)])
-    return size, np.clip(logs[ridge.validation] - left_out, *ends), ends
+    sigma = np.exp(np.clip(logs[ridge.validation] - left_out, *ends))
+    scores = residual[ridge.validation] / sigma
+    order = np.argsort(scores, axis=0)
+    shares = w[ridge.validation][order]
+    scores = np.take_along_axis(scores, order, axis=0)
+    return Noise(size, ends, scores, shares * len(scores) / shares.sum(axis=0))

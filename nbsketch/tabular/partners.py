@@ -207,12 +207,17 @@ def lowers_log_loss(
     """
     calibration = calibrate(scores, classes, weights)
     logs = logarithms([calibration.probabilities(scores), values])
-    alone = _fit_pool(np.where(np.isnan(logs[1]), np.nan, logs[:1]), classes, weights)
-    return _fit_pool(logs, classes, weights)[1] < (1 - _GAIN) * alone[1]
+    alone = np.where(np.isnan(logs[1]), np.nan, logs[:1])
+    _, loss = fit_pool(alone, classes, weights)
+    return fit_pool(logs, classes, weights)[1] < (1 - _GAIN) * loss
 
 
-def pool_weights(logs: NDArray, classes: NDArray, weights: NDArray) -> NDArray:
-    """Return the weights t (k,) with minimal log loss; rows with NaN are ignored.
+def fit_pool(
+    logs: NDArray, classes: NDArray, weights: NDArray
+) -> tuple[NDArray, float]:
+    """Return the weights t (k,) with minimal log loss, and the loss.
+
+    Rows with NaN are ignored.
 
     The prior of the calibration, which counts as one sample, prevents overconfident
     probabilities if few samples are perfectly separated: on 142 rows in three classes,
@@ -228,13 +233,6 @@ def pool_weights(logs: NDArray, classes: NDArray, weights: NDArray) -> NDArray:
     weights : ndarray of shape (n,)
         Sample weights.
     """
-    return _fit_pool(logs, classes, weights)[0]
-
-
-def _fit_pool(
-    logs: NDArray, classes: NDArray, weights: NDArray
-) -> tuple[NDArray, float]:
-    """Return the weights of a pool and their loss; see `pool_weights`."""
     start = np.full(len(logs), 1 / len(logs))
     return least_log_loss(logs, classes, weights, start, penalty=_PENALTY)
 

@@ -88,10 +88,6 @@ class Values:
         levels = tuple(self.levels[k] for k in used)
         return replace(self, data=data, levels=levels)
 
-    def among(self, missing: NDArray) -> Values:
-        """Return the column of all rows, given the values of those not `missing`."""
-        return replace(self, data=_filled(self.data, missing, self.data.dtype))
-
 
 def as_frame(X: Any) -> nw.DataFrame[Any] | None:
     """Return a data frame behind narwhals; None for other objects.
@@ -332,7 +328,9 @@ def _of_array(column: NDArray, name: str, as_categories: bool) -> Values:
     if isinstance(column, np.ma.MaskedArray):
         missing = np.ma.getmaskarray(column)
         present = np.asarray(column)[~missing]
-        return _of_array(present, name, as_categories).among(missing)
+        values = _of_array(present, name, as_categories)
+        data = _filled(values.data, missing, values.data.dtype)
+        return replace(values, data=data)
     kind = column.dtype.kind
     if kind == "M":
         return Values("dates", column.astype("datetime64[us]"))

@@ -309,8 +309,14 @@ class TabularKernelRegressor(
         """Set the weights of partners; return leave-one-out residuals of the stack."""
         machine = self.machine_
         if self.loss_ != SQUARE:
-            scores = [left_out.scores, *map(self._scores, values)]
-            return self._stack_scores(left_out, Y, np.stack(scores))
+            log_unit = np.log(left_out.unit)
+            own = left_out.work.targets - left_out.residual + log_unit
+            scores = np.stack([own, *map(self._scores, values)])
+            stack = np.ones(1)
+            if values:
+                stack, _ = stacked(left_out.work, scores - log_unit)
+            self.partner_weights_ = stack[1:]
+            return Y - self.loss_.mean(np.einsum("k,kmd->md", stack, scores))
         if not values:
             return left_out.residual
         errors = [Y - machine.clipped(part) for part in values]
@@ -318,16 +324,6 @@ class TabularKernelRegressor(
         stack = stack_weights(residuals / machine.spread, left_out.work.weights)
         self.partner_weights_ = stack[1:]
         return np.einsum("k,kmd->md", stack, residuals)
-
-    def _stack_scores(
-        self, left_out: LeftOutRows, Y: NDArray, scores: NDArray
-    ) -> NDArray:
-        """Return the residuals of a stack of leave-one-out scores (k, m, d)."""
-        stack = np.ones(1)
-        if len(scores) > 1:
-            stack, _ = stacked(left_out.work, scores - np.log(left_out.unit))
-        self.partner_weights_ = stack[1:]
-        return Y - self.loss_.mean(np.einsum("k,kmd->md", stack, scores))
 
     def _scores(self, values: NDArray) -> NDArray:
         """Return predictions of a partner on the scale of the scores, clipped."""

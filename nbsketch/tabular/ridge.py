@@ -32,6 +32,7 @@ from nbsketch.solvers.ridge import RidgePath
 from nbsketch.solvers.spectrum import CovarianceSpectrum, moments
 from nbsketch.tabular.machine import Member
 from nbsketch.tabular.scales import SMOOTH, form_of, kernel_of
+from nbsketch.tuning.criterion import blocks_of
 from nbsketch.tuning.rows import Training
 
 # Number of rows whose leave-one-out residuals choose tau.
@@ -158,7 +159,9 @@ class Ridge:
         C[np.diag_indices(len(C))] += _JITTER * np.sqrt(len(C))
         self._penalty = C
         self._projection = projection(C)
-        self._blocks = None if labels is None else _blocks(labels)
+        self._blocks: list[NDArray] | None = None
+        if labels is not None:  # other rows remain
+            self._blocks = [b for b in blocks_of(labels) if len(b) < n]
         self._alphas = _TAUS / n
 
     def fit(self, Y: NDArray) -> tuple[LandmarkFunction, NDArray]:
@@ -211,7 +214,7 @@ class Ridge:
         Y = Y[self.validation]
         weights = self._weights[self.validation]
         errors = leave_one_out(path, _FILTER, values, Y, self._alphas, weights)
-        alpha = self._alphas[int(np.argmin(errors))]
+        alpha = self._alphas[np.argmin(errors)]
         Q = (values.collect() - path.z_mean) @ path.vectors
         gains = 1 / (path.values + alpha)
         leverage = weights * (np.square(Q) @ gains + 1) / path.n_samples
@@ -234,7 +237,7 @@ class Ridge:
             fits.append((place, values, without))
             options = values, Y[part], self._alphas, weights
             errors += weights.sum() * held_out_error(without, _FILTER, *options)
-        alpha = self._alphas[int(np.argmin(errors))]
+        alpha = self._alphas[np.argmin(errors)]
         for place, values, without in fits:
             coef, intercept = without.coefficients(_FILTER, alpha)
             residual[place] = Y[self.validation[place]] - values.mv(coef) - intercept
@@ -268,9 +271,3 @@ def table_order(scales: NDArray, data: Training) -> OrderEffect:
 def _drawn(n: int, count: int, rng: np.random.Generator) -> NDArray:
     """Return at most `count` of n rows, ascending."""
     return np.sort(rng.choice(n, min(count, n), replace=False))
-
-
-def _blocks(labels: NDArray) -> list[NDArray]:
-    """Return the rows of each block that is left out and leaves training rows."""
-    blocks = [np.flatnonzero(labels == k) for k in np.unique(labels[labels >= 0])]
-    return [block for block in blocks if len(block) < len(labels)]

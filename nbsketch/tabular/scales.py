@@ -19,6 +19,7 @@ from nbsketch.tabular.leaves import pooled_error
 from nbsketch.tuning.blocks import learn
 from nbsketch.tuning.descent import Budget
 from nbsketch.tuning.rows import Rows, Training
+from nbsketch.tuning.screening import Selection
 from nbsketch.tuning.search import isotropic_start, outer_product_start, spread_start
 from nbsketch.tuning.trees import grow
 from nbsketch.tuning.tuner import ScaleSearch
@@ -175,9 +176,8 @@ def _best_of(
     search: Callable[[], Any], count: int, budget: Budget, error: Callable[[Any], float]
 ) -> Any:
     """Return the best of some searches, fewer if the budget is spent, at least one."""
-    found = [search()]
-    while len(found) < count and not budget.is_spent:
-        found.append(search())
+    others = (search() for _ in range(1, count) if not budget.is_spent)
+    found = [search(), *others]
     return found[0] if len(found) == 1 else min(found, key=error)
 
 
@@ -194,12 +194,10 @@ def _drawn_leaves(
 ) -> list[NDArray]:
     """Return the rows of at most `count` leaves of a tree."""
     tree = grow(data.rows, scales.inverse, _PENALTY_ROWS, rng)
-    return [tree.leaf(int(i)) for i in rng.permutation(tree.n_leaves)[:count]]
+    return list(map(tree.leaf, rng.permutation(tree.n_leaves)[:count]))
 
 
-def _searched(
-    rows: Rows, rng: np.random.Generator, budget: Budget
-) -> tuple[InputScaler, NDArray]:
+def _searched(rows: Rows, rng: np.random.Generator, budget: Budget) -> Selection:
     """Return preprocessing and point of the smooth kernel.
 
     For a large table, the better of two searches on a part of the rows.
@@ -207,23 +205,16 @@ def _searched(
     if len(rows.Y) <= LARGE:
         return _search(rows, rng, budget)
 
-    def error(candidate: tuple[InputScaler, NDArray]) -> float:
-        data = preprocessed(replace(part, scaler=candidate[0]))
-        return _leaf_error(data, SMOOTH, candidate[1])
+    def error(candidate: Selection) -> float:
+        data = preprocessed(replace(part, scaler=candidate.scaler))
+        return _leaf_error(data, SMOOTH, candidate.point)
 
-    part = _part(rows, rng)
+    part = rows.part(np.sort(rng.permutation(len(rows.Y))[:_SAMPLE]))
     search = partial(_search, part, rng, budget)
     return _best_of(search, _SMOOTH_SEARCHES, budget, error)
 
 
-def _part(rows: Rows, rng: np.random.Generator) -> Rows:
-    """Return some rows of a large table."""
-    return rows.part(np.sort(rng.permutation(len(rows.Y))[:_SAMPLE]))
-
-
-def _search(
-    rows: Rows, rng: np.random.Generator, budget: Budget
-) -> tuple[InputScaler, NDArray]:
+def _search(rows: Rows, rng: np.random.Generator, budget: Budget) -> Selection:
     """Return preprocessing and point of the smooth kernel."""
     search = BlockSearch("both", _LANDMARKS, rng, budget)
     pool = search.candidates(rows)
@@ -234,7 +225,7 @@ def _search(
         # without). For classes, whose scales are not learned by evidence, the
         # correction is right (0.85).
         best = pool[min(pool, key=lambda name: errors[name])]
-    return best.scaler, best.point
+    return best
 
 
 def left_out_error(
@@ -271,7 +262,7 @@ def penalty_leaves(
 ) -> list[NDArray]:
     """Return the rows of leaves, drawn with replacement, to choose a penalty on."""
     tree = grow(data.rows, inverse, _PENALTY_ROWS, rng)
-    return [tree.leaf(int(i)) for i in rng.integers(tree.n_leaves, size=count)]
+    return list(map(tree.leaf, rng.integers(tree.n_leaves, size=count)))
 
 
 def best_penalty(data: Training, scales: Scales, leaves: Iterable[NDArray]) -> Scales:

@@ -77,10 +77,9 @@ def few_gross_errors(rows: Rows, rng: np.random.Generator) -> Suspects:
         return Suspects(drawn)
     order = np.concatenate([drawn, np.setdiff1d(every, drawn)])
     part, Y = _standardized(rows)
-    scales = np.exp(isotropic_start(part, rng)[:-1])
+    kernel = partial(evaluate, Scales.at(SMOOTH, isotropic_start(part, rng)).form)
     Y = Y[order]
     weights = rows.weights[order]
-    kernel = partial(evaluate, form_of(SMOOTH, scales))
     X = rows.transform(order)
     is_suspect, residuals = suspect_targets(kernel, X, Y, weights=weights)
     reason = ""

@@ -89,11 +89,9 @@ class WorkingLoss(NamedTuple):
         return self._replace(loss=HuberLoss(_EFFICIENT * max(scale, least)))
 
     def mean(self, scores: NDArray) -> float:
-        """Return the mean loss of scores (n, d); rows with NaN are ignored."""
-        left_out = np.isfinite(scores).all(axis=1)
-        part = self.take(left_out)
-        losses = losses_of(part.loss, part.targets, scores[left_out])
-        return float(np.average(losses, weights=part.weights))
+        """Return the mean loss of scores (n, d)."""
+        losses = losses_of(self.loss, self.targets, scores)
+        return np.average(losses, weights=self.weights)
 
     def at(self, scores: NDArray) -> tuple[NDArray, NDArray]:
         """Return the working responses (n, d) and weights (n,) at scores (n, d).
@@ -117,7 +115,7 @@ class WorkingLoss(NamedTuple):
         if residual.shape[1] > 1:
             r = np.linalg.norm(residual, axis=1)
         floor = np.finfo(float).eps * np.abs(self.targets).max() + np.finfo(float).tiny
-        least = max(_LEAST * float(np.nanmedian(np.abs(r))), float(floor))
+        least = max(_LEAST * np.nanmedian(np.abs(r)), floor)
         r = np.where(r < 0, -1.0, 1.0) * np.maximum(np.abs(r), least)
         return self.loss.derivative(r) / r  # type: ignore[union-attr]
 
@@ -159,11 +157,11 @@ def start(rows: Rows, loss: Loss | None) -> NDArray:
     out = np.empty_like(rows.Y)
     form = isotropic(rows).form
     for drawn in parts(rows):
-        Z = rows.transform(drawn)
-        path = RobustPath.of(partial(evaluate, form), Z, len(Z))
-        residual = robust_residuals(path, rows.Y[drawn])
-        most = _WINSORIZED * noise_scale(residual, rows.Y[drawn])
-        out[drawn] = rows.Y[drawn] + np.clip(residual, -most, most) - residual
+        Y = rows.Y[drawn]
+        path = RobustPath.of(partial(evaluate, form), rows.transform(drawn), len(Y))
+        residual = robust_residuals(path, Y)
+        most = _WINSORIZED * noise_scale(residual, Y)
+        out[drawn] = Y + np.clip(residual, -most, most) - residual
     cut = (out != rows.Y)[rows.kept].any(axis=1)
     if cut.any() and len(cut) >= _LEAST_ROWS:
         near = have_neighbors(rows, cut, np.random.default_rng(0))

@@ -146,7 +146,7 @@ def left_out_error(
         criterion = BlockCriterion(data, part, family, share=1.0)
         points = (np.append(point[:-1], point[-1] + move) for move in _MOVES)
         errors.append([criterion(p)[0] for p in points])
-    return float(np.log(np.exp(errors).mean(axis=0)).min())
+    return np.log(np.exp(errors).mean(axis=0)).min()
 
 
 def neighbors(
@@ -170,7 +170,7 @@ def neighbors(
     order = index[tree.order]
     if count > 1:
         order = np.concatenate([rng.permutation(index[i]) for i in tree.leaves()])
-    start = int(rng.integers(n % size + 1))
+    start = rng.integers(n % size + 1)
     blocks = order[start : start + n - n % size].reshape(-1, size)
     most = min(most_rows, CELLS // max(data.rows.shape[1], 1)) // size
     return blocks[rng.permutation(len(blocks))[: max(most, 1)]]
@@ -186,7 +186,7 @@ def _region(rows: NDArray, inverse: NDArray, rng: np.random.Generator) -> NDArra
         is_divided = True
         while is_divided and len(leaf) > _MOST_ROWS // _LEAVES:
             halves = grow(rows[leaf], inverse, -(-len(leaf) // 2), rng).leaves()
-            leaf = leaf[halves[int(rng.integers(len(halves)))]]
+            leaf = leaf[halves[rng.integers(len(halves))]]
             is_divided = len(halves) > 1
         spots.append(leaf)
     return np.sort(np.concatenate(spots))
@@ -248,12 +248,12 @@ class BlockCriterion:
         A = self._A
         dual = A @ self._Y
         residual = self._solve_left_out(dual)
-        squares = max(float((self._judged * residual * residual).sum()), _TINY)
-        quadratic = max(float((self._Y * dual).sum()), _TINY)
-        self.error = float(np.log(squares / max(self._judged.sum(), _TINY)))
+        squares = max((self._judged * residual * residual).sum(), _TINY)
+        quadratic = max((self._Y * dual).sum(), _TINY)
+        self.error = np.log(squares / max(self._judged.sum(), _TINY))
         M = self._effective
         rest = 1 - noise.size / M
-        evidence = log_det / M + rest * float(point[-1]) + float(np.log(quadratic / M))
+        evidence = log_det / M + rest * point[-1] + np.log(quadratic / M)
         s = self._share
         h = self._solve_left_out((2 * s / squares) * self._judged * residual)
         left = (A @ h + ((1 - s) / quadratic) * dual) / 2
@@ -298,10 +298,9 @@ class BlockCriterion:
             invert(self._A, noise, log_dets, *part)
 
         self._run(fill_and_invert)
-        total = float(log_dets.sum())
-        if not np.isfinite(total):
+        if not np.isfinite(log_dets).all():
             raise np.linalg.LinAlgError("a block is not positive definite")
-        return total
+        return log_dets.sum()
 
     def _solve_left_out(self, values: NDArray) -> NDArray:
         """Solve with the parts of A of the rows that are left out together."""

@@ -232,10 +232,7 @@ class LeaveBlocksOut(LeaveOneOut):
 
     def __init__(self, sample: Sample) -> None:
         super().__init__(sample)
-        labels = np.asarray(sample.blocks)
-        self._blocks = [
-            np.flatnonzero(labels == k) for k in np.unique(labels[labels >= 0])
-        ]
+        self._blocks = blocks_of(np.asarray(sample.blocks))
         self._count = float(sum(self._weights[rows].sum() for rows in self._blocks))
 
     def _left_out(self, taus: NDArray) -> NDArray:
@@ -265,6 +262,11 @@ class LeaveBlocksOut(LeaveOneOut):
         return np.stack([target - Q @ (s[:, None] * projected) for s in shrink])
 
 
+def blocks_of(labels: NDArray) -> list[NDArray]:
+    """Return the rows of each block that is left out, given the block of each row."""
+    return [np.flatnonzero(labels == k) for k in np.unique(labels[labels >= 0])]
+
+
 def origin_of(X: NDArray) -> NDArray:
     """Return the offset of rows whose distances are differences of squares.
 
@@ -283,7 +285,7 @@ def _inverse_root(matrix: NDArray) -> NDArray:
     Rows at very large distances can make it indefinite by rounding: the diagonal is
     then increased until the factor exists.
     """
-    added = _JITTER * float(matrix.diagonal().max())
+    added = _JITTER * matrix.diagonal().max()
     while True:
         root = np.array(matrix.T, order="F")  # symmetric: a copy in memory order
         try:
@@ -336,18 +338,17 @@ class ExactCriterion:
         tau = np.exp(point[-1])
         A, log_determinant, dual = self._solve(point)
         M = self._effective
-        total = max(float((self._target * dual).sum()), _TINY)
+        total = max((self._target * dual).sum(), _TINY)
         # Half of the derivative in the covariance, times M: its lower triangle.
         W = A.T.astype(np.float64, copy=False)
         W -= dual @ (dual.T * (M / total))
         excess = 1 - len(A) / M
-        by_tau = tau * float(self._noise @ W.diagonal()) / M + excess
+        by_tau = tau * (self._noise @ W.diagonal()) / M + excess
         W *= self._slopes
         X = self._X
         inverse = np.exp(point[:-1])
         by_scales = self._distance.by_scales(np.triu(W, 1), X, X, inverse)
-        value = log_determinant / M + excess * float(point[-1])
-        value += float(np.log(total / M))
+        value = log_determinant / M + excess * point[-1] + np.log(total / M)
         return value, np.append(by_scales * (2 / M), by_tau)
 
     def left_out(self, point: NDArray) -> float:
@@ -362,20 +363,19 @@ class ExactCriterion:
         """Return A (lower triangle), log det of its inverse, and A Y."""
         rows = self._X * np.exp(point[:-1])
         self._distance.fill(rows, rows, self._K, self._slopes)
-        tau = float(np.exp(point[-1]))
+        tau = np.exp(point[-1])
         self._K[np.diag_indices(len(rows))] += tau * self._noise + _JITTER
         self.level = max(self.level, int(tau < _LEAST_EXACT_TAU))
         # Symmetric: the transpose is in Fortran order.
         root = self._K.T.astype(np.float64 if self.level else np.float32, copy=False)
         factor(root)
-        log_determinant = 2 * float(np.log(root.diagonal()).sum(dtype=np.float64))
+        log_determinant = 2 * np.log(root.diagonal()).sum(dtype=np.float64)
         invert_factor(root)
         (lauum,) = scipy.linalg.get_lapack_funcs(("lauum",), (root,))
         A, _ = lauum(root, lower=1, overwrite_c=1)
         dual = symmetric_product(A, self._target.astype(A.dtype)).astype(np.float64)
         squares = np.square(dual / A.diagonal()[:, None]).sum(axis=1)
-        mean = float(self._weights @ squares) / len(A)
-        self.error = float(np.log(max(mean, _TINY)))
+        self.error = np.log(max(self._weights @ squares / len(A), _TINY))
         return A, log_determinant, dual
 
 

@@ -114,16 +114,16 @@ class Curvature:
         for s, d, product in reversed(self._pairs):
             steps.append(s @ out / product)
             out -= steps[-1] * d
-        out *= self._scale or 1 / max(float(np.linalg.norm(out)), _TINY)
+        out *= self._scale or 1 / max(np.linalg.norm(out), _TINY)
         for (s, d, product), first in zip(self._pairs, reversed(steps), strict=True):
             out += (first - d @ out / product) * s
         return out
 
     def update(self, s: NDArray, d: NDArray) -> None:
         """Add an update: a change of the point, and of the gradient."""
-        product = float(s @ d)
+        product = s @ d
         if product > _LEAST_COSINE * np.linalg.norm(s) * np.linalg.norm(d):
-            self._scale = self._scale or product / float(d @ d)
+            self._scale = self._scale or product / (d @ d)
             self._pairs.append((s, d, product))
 
 
@@ -194,7 +194,7 @@ class Descent:
         slope = free * self.gradient
         step = -(free * self.curvature.solve(slope))
         step = step if slope @ step < 0 else -slope
-        return step * min(1.0, LONGEST / max(float(np.abs(step).max()), _TINY))
+        return step * min(1.0, LONGEST / max(np.abs(step).max(), _TINY))
 
     def _advance(self) -> bool:
         """Move to a point of lower value; return whether one was found."""
@@ -213,9 +213,9 @@ class Descent:
                 self.value = value
                 self.gradient = gradient
                 return bool(change.any())
-            slope = length * float(self.gradient @ step)
+            slope = length * (self.gradient @ step)
             curvature = 2 * max(value - self.value - slope, _TINY)
-            length *= float(np.clip(-slope / curvature, 0.1, 0.5))
+            length *= np.clip(-slope / curvature, 0.1, 0.5)
         return False
 
 
@@ -238,10 +238,10 @@ def penalized(
 ) -> tuple[float, NDArray]:
     """Add the penalty toward equal length scales and the reference tau."""
     away = point[:-1] - point[:-1].mean()
-    value += weight * float(np.log1p(np.square(away)).sum())
+    value += weight * np.log1p(np.square(away)).sum()
     slope = 2 * weight * away / (1 + np.square(away))
     gradient[:-1] += slope - slope.mean()
     away = point[-1] - np.log(_USUAL_TAU)
-    value += by_tau * float(np.log1p(np.square(away)))
+    value += by_tau * np.log1p(np.square(away))
     gradient[-1] += 2 * by_tau * away / (1 + np.square(away))
     return value, gradient

@@ -91,7 +91,7 @@ class Rows:
         weights = self.weights[drawn]
         most = max(len(drawn) // 3, _LEAST_LANDMARKS)
         landmarks = np.arange(min(size, most, len(drawn)))
-        log_tau = None if self.alpha is None else float(np.log(self.alpha * len(drawn)))
+        log_tau = None if self.alpha is None else np.log(self.alpha * len(drawn))
         return Sample(
             X,
             self.Y[drawn],

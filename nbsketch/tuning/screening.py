@@ -307,7 +307,7 @@ def screen(rows: Rows, rng: np.random.Generator, budget: Budget) -> Selection | 
             break
         proposed = _fitted(rows, selection, selected + new, rng, budget)
         sample = replace(rows, scaler=proposed.scaler).take(drawn, _LANDMARKS)
-        value, point = settle(sample, proposed.point, NEAR)
+        value, point = settle(sample, NEAR, proposed.point)
         # Akaike's correction for the noise fitted by each new length scale.
         if value + 2 * len(new) / len(drawn) >= least:
             break

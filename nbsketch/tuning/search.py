@@ -12,6 +12,7 @@ r"""Search for length scales: exact ridge regression on blocks, or evidence.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import product
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -90,7 +91,7 @@ def isotropic_start(rows: Rows, rng: np.random.Generator) -> NDArray:
     log_inverse = np.full(sample.X.shape[1], -np.log(median))
     point = np.append(log_inverse, np.log(_TAU * len(sample.X)))
     moves = _WIDE if rows.labels is None else _WIDER
-    return settle(sample, point, moves)[1]
+    return settle(sample, moves, point)[1]
 
 
 def spread_start(rows: Rows, isotropic: NDArray) -> NDArray:
@@ -129,19 +130,22 @@ def outer_product_start(
 
 
 def settle(
-    sample: Sample, point: NDArray, moves: tuple[NDArray, NDArray]
+    sample: Sample, moves: tuple[NDArray, NDArray], *points: NDArray
 ) -> tuple[float, NDArray]:
-    """Optimize tau and the common factor of the scales; return value and point."""
+    """Move points by tau and a common factor of the scales; return the best value.
+
+    The second value is its point.
+    """
     criterion = criterion_of(sample)
-    log_taus = point[-1] + moves[1]
     tried = []
-    if sample.log_tau is not None:
-        log_taus = np.array([sample.log_tau])
-    for move in moves[0]:
+    for point, move in product(points, moves[0]):
         log_inverse = point[:-1] + move
+        log_taus = point[-1] + moves[1]
+        if sample.log_tau is not None:
+            log_taus = np.array([sample.log_tau])
         errors = criterion.path(log_inverse, log_taus)
-        best = int(errors.argmin())
-        tried.append((float(errors[best]), np.append(log_inverse, log_taus[best])))
+        best = errors.argmin()
+        tried.append((errors[best], np.append(log_inverse, log_taus[best])))
     return min(tried, key=lambda pair: pair[0])
 
 
@@ -195,16 +199,15 @@ class Descents(NamedTuple):
         if error < _CLEAN or error >= errors.left_out(start):
             minimum = self._second(first, start, minimum)
         if len(further):
-            args = minimum.point, _FURTHER, minimum.curvature
-            return self._by_evidence(drawn, *args).point
+            start = minimum.point
+            minimum = self._by_evidence(drawn, start, _FURTHER, minimum.curvature)
         return minimum.point
 
     def _rounds(self, point: NDArray) -> Iterator[NDArray]:
         """Yield the points after each round on blocks."""
         data = Training.of(self.rows, self.rows.drawn(self.rng))
         limits = self._tau_limits(len(data.Y))
-        args = point, self.rng, self.budget, limits
-        return rounds(data, self.rows.family, *args)
+        return rounds(data, self.rows.family, point, self.rng, self.budget, limits)
 
     def _is_clean(self, point: NDArray) -> bool:
         """Return whether there is hardly any noise."""
@@ -215,17 +218,17 @@ class Descents(NamedTuple):
         """Return the bounds of log tau for a sample, equal if the penalty is given."""
         if self.rows.alpha is None:
             return least_log_tau(len(self.rows.kept)), TAU_LIMITS[1]
-        given = float(np.log(self.rows.alpha * count))
+        given = np.log(self.rows.alpha * count)
         return given, given
 
     def _by_evidence(
         self, drawn: NDArray, point: NDArray, stage: Stage, curvature: Any = None
     ) -> Descent:
         """Return a descent of the evidence, which may continue from a curvature."""
-        criterion = self._exact(drawn[: stage.rows])
-        limits = self._tau_limits(len(drawn[: stage.rows]))
+        drawn = drawn[: stage.rows]
+        limits = self._tau_limits(len(drawn))
         n = len(self.rows.kept)
-        descent = descent_of(criterion, point, n, limits, curvature)
+        descent = descent_of(self._exact(drawn), point, n, limits, curvature)
         descent.run(stage.iterations, self.budget)
         return descent
 

@@ -115,8 +115,8 @@ class Tuned:
     @property
     def length_scales(self) -> NDArray:
         """Length scales, (q,): inverse relevances, infinite where these are zero."""
-        used = self.relevance > 0
-        return np.where(used, 1 / np.where(used, self.relevance, 1.0), np.inf)
+        with np.errstate(divide="ignore"):
+            return 1 / self.relevance
 
 
 def tune(
@@ -236,6 +236,8 @@ def tune(
             kept, cut, point = trim(rows, search.rng, budget)
             scaler = fit_scaler(X, columns, search.rng, kept, weights=weights)
             rows = replace(given, scaler=scaler, kept=kept, cut=cut).standardized()
+            few = len(scaler.features) < MANY
+            point = shared_start(rows, point) if few else None
         errors, best = search.choose(rows, search.candidates(rows, point))
     return _result(best, LEARNABLE[family], len(weighed), errors)
 
@@ -253,7 +255,7 @@ class ScaleSearch(NamedTuple):
     ) -> dict[str, Selection]:
         """Return the candidates by name.
 
-        A warm start has one length scale for each feature; it is used for few features.
+        `warm`: another start of the search for all columns.
         """
         # Equal length scales concern the features, not their ranks.
         plain = rows.without_ranks()
@@ -265,9 +267,6 @@ class ScaleSearch(NamedTuple):
             point = self._learned(selected, selection.point)
             pool["selected"] = Selection(selection.scaler, point)
         if selection is None or self._may_miss(rows, len(selection.features)):
-            if warm is not None:
-                few = len(rows.scaler.features) < MANY
-                warm = shared_start(rows, warm) if few else None
             point = self._learned(rows, self._start(rows, isotropic), warm)
             pool["learned"] = Selection(rows.scaler, point)
         return pool
@@ -288,10 +287,9 @@ class ScaleSearch(NamedTuple):
         """Return whether to search all features as well as the selected ones."""
         # Tests assume exchangeable rows, which left-out blocks are not.
         q = rows.X.shape[1]
-        is_blocked = rows.labels is not None
-        if q <= _CHEAP:
-            return is_blocked or n_selected < _DENSE * q
-        return is_blocked or n_selected > _SPARSE * q
+        share = n_selected / q
+        is_unlike = share < _DENSE if q <= _CHEAP else share > _SPARSE
+        return is_unlike or rows.labels is not None
 
     def _start(self, rows: Rows, isotropic: NDArray) -> NDArray:
         """Return a point for all columns with the same mean distances."""
@@ -308,9 +306,8 @@ class ScaleSearch(NamedTuple):
             return search.learn(point, warm)
         # Blocks alone have 1.6 times the error on one in three parts of concrete.
         sample = rows.sample(self.rng, _VALIDATION_ROWS, _VALIDATION_LANDMARKS[1])
-        tried = [search.learn(point), search.by_evidence(point)]
-        settled = [settle(sample, p, NEAR) for p in tried]
-        return min(settled, key=lambda pair: pair[0])[1]
+        tried = search.learn(point), search.by_evidence(point)
+        return settle(sample, NEAR, *tried)[1]
 
     def choose(
         self, rows: Rows, pool: dict[str, Selection]
@@ -324,15 +321,13 @@ class ScaleSearch(NamedTuple):
         for name, (scaler, start) in pool.items():
             scaled = replace(rows, scaler=scaler)
             sample = scaled.take(drawn, landmarks)
-            starts = _without_rare(sample, start)
-            settled = [settle(sample, s, NEAR) for s in (*starts, start)]
-            errors[name], point = min(settled, key=lambda pair: pair[0])
+            starts = *_without_rare(sample, start), start
+            errors[name], point = settle(sample, NEAR, *starts)
             pool[name] = Selection(scaler, point)
             if rows.is_noisy and rows.has_blocks:
                 # On small blocks, whose error resembles that of all rows.
                 training = Training.of(scaled, together)
-                args = training, rows.family, point, self.rng
-                errors[name] = left_out_error(*args)
+                errors[name] = left_out_error(training, rows.family, point, self.rng)
             # Akaike's correction for the noise fitted by each length scale.
             most = len(point) if rows.labels is None else _DIRECTIONS
             n_varying = np.isfinite(scaler.width).sum()
@@ -354,10 +349,10 @@ class ScaleSearch(NamedTuple):
         size = min(self.size, _MOST_LANDMARKS // 2)
         drawn = rows.draw(self.rng, max(3 * size, _VALIDATION_ROWS))
         sample = replace(rows, scaler=scaler).take(drawn, size)
-        error, point = settle(sample, start, NEAR)
+        error, point = settle(sample, NEAR, start)
         for _ in range(_MOST_STEPS):
             before = error
-            error, longer = settle(sample, point, _LONGER)
+            error, longer = settle(sample, _LONGER, point)
             if error > before - _GAIN:
                 break
             point = longer
@@ -376,7 +371,7 @@ def _without_rare(sample: Sample, point: NDArray) -> list[NDArray]:
     if not rare.any():
         return []
     without = np.where(np.append(rare, False), LEAST_INVERSE, point)
-    _, without = settle(sample, without, NEAR)
+    _, without = settle(sample, NEAR, without)
     residuals = np.abs(criterion_of(sample).residuals(without)).sum(axis=1)
     sizes = residuals @ others[:, rare] / others[:, rare].sum(axis=0)
     rare[rare] = sizes <= _LARGE * residuals.mean()

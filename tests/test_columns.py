@@ -19,7 +19,7 @@ from sklearn.model_selection import GroupKFold
 from sklearn.preprocessing import TargetEncoder
 
 import nbsketch
-from nbsketch.files import Decoder, encode
+from nbsketch.files import Decoder, Encoder
 from nbsketch.files.archive import open_archive, write_archive
 from nbsketch.tabular.columns import TableColumns, fit_columns
 from nbsketch.tabular.encodings import (
@@ -640,9 +640,9 @@ def test_encodings_go_through_a_file(tmp_path):
     X["d"] = pd.date_range("2020-01-01", periods=600, freq="9h")
     X.loc[4] = None
     columns, _ = fit_columns(X, rng.normal(size=600))
-    arrays = {}
-    text = json.dumps(encode(columns, "columns", arrays))
-    write_archive(tmp_path / "c.npz", arrays)
+    encoder = Encoder()
+    text = json.dumps(encoder(columns, "columns"))
+    write_archive(tmp_path / "c.npz", encoder.arrays)
     with open_archive(tmp_path / "c.npz") as archive:
         again = Decoder(archive)(json.loads(text), "columns")
     assert isinstance(again, TableColumns) and again.names == ("city", "k", "x", "d")

@@ -319,8 +319,9 @@ def test_base_is_the_ridge_on_landmarks(weighted):
     rows, Y = some_rows(400)
     w = np.random.default_rng(1).uniform(0.2, 2, 400) if weighted else np.ones(400)
     w /= w.mean()
-    ridge = Ridge(SCALES, rows, w, 30, np.random.default_rng(0))
-    base, residual = ridge.fit(Y)
+    data = training(rows, Y, w)
+    ridge = Ridge(SCALES, data, 30, np.random.default_rng(0))
+    base, residual = ridge.fit()
     kernel = FAMILIES["matern-3/2"]
     B = kernel(rows, base.landmarks, 1 / SCALES)
     C = kernel(base.landmarks, base.landmarks, 1 / SCALES)
@@ -350,10 +351,8 @@ def test_base_is_the_ridge_on_landmarks(weighted):
 def test_base_leaves_blocks_out_by_refits():
     rows, Y = some_rows(300)
     labels = np.arange(300) // 50 - 1
-    ridge = Ridge(
-        SCALES, rows, np.ones(len(rows)), 30, np.random.default_rng(0), labels
-    )
-    base, residual = ridge.fit(Y)
+    data = training(rows, Y, labels=labels)
+    base, residual = Ridge(SCALES, data, 30, np.random.default_rng(0)).fit()
     assert np.isnan(residual[labels < 0]).all()
     out = labels == 2
     B = FAMILIES["matern-3/2"](rows, base.landmarks, 1 / SCALES)
@@ -443,7 +442,7 @@ def test_noise_follows_the_local_scale(rng):
     rows = rng.uniform(-1, 1, size=(2000, 1))
     sigma = np.exp(rows)
     residual = sigma * rng.normal(size=(2000, 1))
-    noise = fit_noise(np.ones(1), rows, residual, np.ones(len(rows)), rng)
+    noise = fit_noise(np.ones(1), training(rows, residual), rng)
     ratio = noise.sigma(np.array([[0.8], [-0.8]]))[:, 0]
     assert_allclose(ratio[0] / ratio[1], np.exp(1.6), rtol=0.15)
     low, high = noise.limits(0.8)
@@ -457,7 +456,7 @@ def test_noise_follows_the_local_scale(rng):
 def test_local_scales_are_within_the_sizes_that_were_seen(rng):
     """Among outlying rows a regression of logarithms may be off by any factor."""
     rows, residual = rng.normal(size=(300, 1)), rng.normal(size=(300, 1))
-    noise = fit_noise(np.ones(1), rows, residual, np.ones(len(rows)), rng)
+    noise = fit_noise(np.ones(1), training(rows, residual), rng)
     for step, expected in ((100.0, np.abs(residual).max()), (-100.0, 0.05)):
         size = replace(noise.size, intercept=noise.size.intercept + step)
         sigma = replace(noise, size=size).sigma(rows)
@@ -475,7 +474,7 @@ def test_limits_cover_new_rows_in_the_mean_over_draws(law):
         heavy = rng.standard_t(3, size=(600, 1))
         z = heavy if law == "heavy" else rng.normal(size=(600, 1))
         residual = z * np.exp(2 * rows[:, :1]) if law == "local" else z
-        noise = fit_noise(np.ones(2), rows[:100], residual[:100], np.ones(100), rng)
+        noise = fit_noise(np.ones(2), training(rows[:100], residual[:100]), rng)
         low, high = noise.limits(0.8)
         scores = residual[100:] / noise.sigma(rows[100:])
         shares.append(np.mean((low <= scores) & (scores <= high)))
@@ -487,14 +486,14 @@ def test_limits_cover_new_rows_in_the_mean_over_draws(law):
 def test_scores_of_errors_have_the_weights_of_their_rows(rng):
     rows, residual = rng.normal(size=(100, 1)), rng.normal(size=(100, 1))
     weights = np.where(residual[:, 0] > 0, 3.0, 1.0)
-    noise = fit_noise(np.ones(1), rows, residual, weights, rng)
+    noise = fit_noise(np.ones(1), training(rows, residual, weights), rng)
     expected = np.where(noise.scores > 0, 3.0, 1.0) / weights.mean()
     assert_allclose(noise.shares, expected)
 
 
 def test_few_scores_give_infinite_limits(rng):
     rows, residual = rng.normal(size=(30, 1)), rng.normal(size=(30, 1))
-    noise = fit_noise(np.ones(1), rows, residual, np.ones(len(rows)), rng)
+    noise = fit_noise(np.ones(1), training(rows, residual), rng)
     assert_array_equal(noise.limits(0.99), [[-np.inf], [np.inf]])
     assert np.isfinite(noise.limits(0.8)).all()
 
@@ -502,7 +501,7 @@ def test_few_scores_give_infinite_limits(rng):
 def test_limits_are_order_statistics(rng):
     """One of m + 1 exchangeable scores is outside with the nominal probability."""
     rows, residual = rng.normal(size=(99, 1)), rng.normal(size=(99, 1))
-    noise = fit_noise(np.ones(1), rows, residual, np.ones(len(rows)), rng)
+    noise = fit_noise(np.ones(1), training(rows, residual), rng)
     low, high = noise.limits(0.9)
     assert_allclose(low, noise.scores[4])
     assert_allclose(high, noise.scores[94])
@@ -511,9 +510,8 @@ def test_limits_are_order_statistics(rng):
 
 
 def test_levels_are_the_shares_of_scores_up_to_a_value(rng):
-    noise = fit_noise(
-        np.ones(1), rng.normal(size=(30, 1)), np.ones((30, 1)), np.ones(30), rng
-    )
+    errors = training(rng.normal(size=(30, 1)), np.ones((30, 1)))
+    noise = fit_noise(np.ones(1), errors, rng)
     scores = np.array([[-1.0], [0.0], [2.0], [2.0]])
     noise = replace(noise, scores=scores, shares=np.full((4, 1), 1.0))
     at = np.array([-2.0, -1.0, -0.5, 0.0, 1.0, 2.0, 3.0])

@@ -9,7 +9,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
 from sklearn.metrics import r2_score
-from tables import small_leaves
+from tables import small_leaves, training
 
 import nbsketch
 from nbsketch import (
@@ -221,7 +221,8 @@ def test_effort_says_what_takes_its_place(model):
 
 def test_the_expected_error_is_that_of_weighted_rows(leaves, rng):
     residual, weights = rng.normal(size=(40, 2)), rng.uniform(size=40)
-    found = leaves._expected_error(residual, residual, residual, weights, 1.0)
+    errors = training(residual, residual, weights)
+    found = leaves._expected_error(residual, errors, 1.0)
     expected = np.average(np.square(residual), axis=0, weights=weights)
     assert_allclose(np.square(found), expected)
 

@@ -239,9 +239,8 @@ def _alone(data: Training, scales: list[Scales], rng: np.random.Generator) -> Pa
 def _on_base(data: Training, scales: list[Scales], rng: np.random.Generator) -> Parts:
     """Fit the base, and members on leaves in addition; see `_alone`."""
     landmarks, index = _landmarks(len(data.Y), rng)
-    at = data.rows[landmarks]
-    options = data.weights, at, rng, data.labels, index
-    base, residual = Ridge(scales[0].inverse, data.rows, *options).fit(data.Y)
+    options = data, data.rows[landmarks], rng, index
+    base, residual = Ridge(scales[0].inverse, *options).fit()
     members = list[Member]([base])
     residuals = [residual]
     left_out = np.zeros(len(data.Y), dtype=bool)

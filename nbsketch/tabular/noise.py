@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from nbsketch._report.fields import array, stored
 from nbsketch.tabular.ridge import LandmarkFunction, Ridge
+from nbsketch.tuning.rows import Training
 
 # Number of landmarks of the regression of log sizes.
 _LANDMARKS = 200
@@ -106,27 +107,21 @@ class Noise:
         return out
 
 
-def fit_noise(
-    scales: NDArray,
-    rows: NDArray,
-    residual: NDArray,
-    weights: NDArray,
-    rng: np.random.Generator,
-) -> Noise:
-    """Fit the distribution of residuals (m, d) at preprocessed rows (m, p).
+def fit_noise(scales: NDArray, errors: Training, rng: np.random.Generator) -> Noise:
+    """Fit the distribution of errors: residuals (m, d) at preprocessed rows (m, p).
 
     `scales` (p,) are the inverse length scales of the size of errors.
     """
-    w = weights / weights.mean()
-    ridge = Ridge(scales, rows, w, _LANDMARKS, rng)
-    sizes = np.abs(residual)
+    w = errors.weights / errors.weights.mean()
+    sizes = np.abs(errors.Y)
     least = _LEAST * np.median(sizes, axis=0)
     floor = np.where(least > 0, least, np.maximum(sizes.max(axis=0), 1e-300))
     logs = np.log(np.maximum(sizes, floor))
-    size, left_out = ridge.fit(logs)
+    ridge = Ridge(scales, Training(errors.rows, logs, w), _LANDMARKS, rng)
+    size, left_out = ridge.fit()
     ends = np.stack([logs.min(axis=0), logs.max(axis=0)])
     sigma = np.exp(np.clip(logs[ridge.validation] - left_out, *ends))
-    scores = residual[ridge.validation] / sigma
+    scores = errors.Y[ridge.validation] / sigma
     order = np.argsort(scores, axis=0)
     shares = w[ridge.validation][order]
     scores = np.take_along_axis(scores, order, axis=0)

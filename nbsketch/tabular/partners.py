@@ -140,7 +140,7 @@ def fit_partner(
 
     Targets are (n, d) or classes (n, 1).
     """
-    rows, Y, weights, _ = data
+    rows, Y, *_ = data
     left_out = np.full((len(Y), classes or Y.shape[1]), np.nan)
     fits = list[list[Any]]()
     longest = 0.0
@@ -153,7 +153,7 @@ def fit_partner(
         threads = thread_limit() if len(kept) >= _PARALLEL_ROWS else 1
         with threadpool_limits(threads, user_api="openmp"):
             for y in Y.T:
-                options = _options(estimator, rows, y, weights, kept, fold)
+                options = _options(estimator, data, y, kept, fold)
                 fits[-1].append(clone(estimator).fit(rows[kept], y[kept], **options))
         left_out[fold] = Partner(fits[-1:], classes).predict(rows[fold])
         if np.isfinite(before):
@@ -165,28 +165,23 @@ def fit_partner(
 
 
 def _options(
-    estimator: Any,
-    rows: NDArray,
-    y: NDArray,
-    weights: NDArray,
-    kept: NDArray,
-    fold: NDArray,
+    estimator: Any, data: Training, y: NDArray, kept: NDArray, fold: NDArray
 ) -> dict[str, Any]:
     """Return additional arguments of a fit; early stopping uses the fold."""
     options = dict[str, Any]()
-    if np.ptp(weights) > 0:
+    if np.ptp(data.weights) > 0:
         if not has_fit_parameter(estimator, "sample_weight"):
             name = type(estimator).__name__
             raise ValueError(
                 f"`partners` must take sample_weight in fit, which was passed, but "
                 f"{name} does not: remove it, or the weights"
             )
-        options["sample_weight"] = weights[kept]
+        options["sample_weight"] = data.weights[kept]
     stops = getattr(estimator, "early_stopping", True) is True
     if stops and has_fit_parameter(estimator, "X_val"):
         present = np.isin(y[fold], y[kept])
         if not is_classifier(estimator) or present.all():
-            options |= {"X_val": rows[fold], "y_val": y[fold]}
+            options |= {"X_val": data.rows[fold], "y_val": y[fold]}
     return options
 
 

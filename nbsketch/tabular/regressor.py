@@ -185,19 +185,18 @@ class TabularKernelRegressor(
         with one_thread():
             at = machine.prepare(data.rows[drawn])
             kept = np.isfinite(residual).all(axis=1)
-            errors = at[kept], residual[kept], weights[kept]
-            self.noise_ = fit_noise(machine.scales, *errors, rng)
-            error = self._expected_error(Y[kept], *errors, left_out.unit)
+            errors = Training(at, residual, weights).take(kept)
+            self.noise_ = fit_noise(machine.scales, errors, rng)
+            error = self._expected_error(Y[kept], errors, left_out.unit)
             self.loo_error_ = float(error[0]) if self._single else error
             if len(left_out.suspects.rows) or self.loss_ != SQUARE:
                 return left_out.suspects
             suspects = errors_beside(machine.scales, at, Y, residual, weights)
         return suspects._replace(rows=drawn[suspects.rows])
 
-    def _expected_error(
-        self, Y: NDArray, at: NDArray, residual: NDArray, weights: NDArray, unit: float
-    ) -> NDArray:
+    def _expected_error(self, Y: NDArray, errors: Training, unit: float) -> NDArray:
         """Return the error (d,) or the mean loss of leave-one-out residuals (m, d)."""
+        at, residual, weights, _ = errors
         loss = self.loss_
         if loss == SQUARE:
             return np.sqrt(np.average(np.square(residual), axis=0, weights=weights))

@@ -118,16 +118,12 @@ class Ridge:
     ----------
     scales : ndarray of shape (p,)
         Inverse length scales of the smooth kernel.
-    rows : ndarray of shape (n, p)
-        Rows.
-    weights : ndarray of shape (n,)
-        Sample weights.
+    data : Training
+        Rows, targets, weights and blocks of n rows.
     landmarks : int or ndarray of shape (s, p)
         Landmarks; an integer draws this many rows at random.
     rng : Generator
         Random state.
-    labels : ndarray of int of shape (n,), default=None
-        Blocks of rows that are left out together; -1: never. None: single rows.
     validation : ndarray of int of shape (m,), default=None
         Ascending rows whose leave-one-out residuals choose the penalty. None: 4000
         random rows.
@@ -136,13 +132,12 @@ class Ridge:
     def __init__(
         self,
         scales: NDArray,
-        rows: NDArray,
-        weights: NDArray,
+        data: Training,
         landmarks: int | NDArray,
         rng: np.random.Generator,
-        labels: NDArray | None = None,
         validation: NDArray | None = None,
     ) -> None:
+        rows, self._Y, weights, labels = data
         n = len(rows)
         self._scales = scales
         form = form_of(SMOOTH, scales)
@@ -164,8 +159,8 @@ class Ridge:
             self._blocks = [b for b in blocks_of(labels) if len(b) < n]
         self._alphas = _TAUS / n
 
-    def fit(self, Y: NDArray) -> tuple[LandmarkFunction, NDArray]:
-        """Fit targets (n, d) with the tau of the lowest leave-one-out error.
+    def fit(self) -> tuple[LandmarkFunction, NDArray]:
+        """Fit the targets (n, d) with the tau of the lowest leave-one-out error.
 
         Returns
         -------
@@ -174,20 +169,21 @@ class Ridge:
         residual : ndarray of shape (m, d)
             Leave-one-out residuals of the validation rows; NaN if none is left out.
         """
-        path = self._path(Y)
+        path = self._path()
         left_out = self._by_rows if self._blocks is None else self._by_blocks
-        alpha, residual = left_out(path, Y)
+        alpha, residual = left_out(path)
         solution = path.solve(alpha)
         return LandmarkFunction(self._scales, self._landmarks, *solution), residual
 
-    def order(self, Y: NDArray) -> OrderEffect:
+    def order(self) -> OrderEffect:
         """Return the errors of contiguous and of random blocks of rows."""
-        path = self._path(Y)
-        alpha = self._by_rows(path, Y)[0]
-        return order_effect(path, _FILTER, self._design, Y, alpha, self._weights)
+        path = self._path()
+        alpha, _ = self._by_rows(path)
+        return order_effect(path, _FILTER, self._design, self._Y, alpha, self._weights)
 
-    def _path(self, Y: NDArray) -> RidgePath:
+    def _path(self) -> RidgePath:
         """Return the solutions for all penalties, with kernel values as features."""
+        Y = self._Y
         y_mean = self._weights @ Y / len(Y)
         G, cross, mean = moments(self._design, Y - y_mean, self._weights, centered=True)
         P = self._projection
@@ -208,10 +204,10 @@ class Ridge:
             n_samples=len(Y),
         )
 
-    def _by_rows(self, path: RidgePath, Y: NDArray) -> tuple[float, NDArray]:
+    def _by_rows(self, path: RidgePath) -> tuple[float, NDArray]:
         """Return the best alpha, and the leave-one-out residuals."""
         values = self._design.gather(self.validation)
-        Y = Y[self.validation]
+        Y = self._Y[self.validation]
         weights = self._weights[self.validation]
         errors = leave_one_out(path, _FILTER, values, Y, self._alphas, weights)
         alpha = self._alphas[np.argmin(errors)]
@@ -221,9 +217,10 @@ class Ridge:
         residual = Y - path.y_mean - Q @ (gains[:, None] * path.cross)
         return alpha, residual / np.maximum(1 - leverage, _LEAST_FREEDOM)[:, None]
 
-    def _by_blocks(self, path: RidgePath, Y: NDArray) -> tuple[float, NDArray]:
+    def _by_blocks(self, path: RidgePath) -> tuple[float, NDArray]:
         """Return the best alpha, and the residuals of refits without each block."""
-        residual = np.full((len(self.validation), Y.shape[1]), np.nan)
+        Y = self._Y[self.validation]
+        residual = np.full_like(Y, np.nan)
         errors = np.zeros(len(self._alphas))
         fits = []
         for block in self._blocks or []:
@@ -233,23 +230,20 @@ class Ridge:
             part = self.validation[place]
             values = self._design.gather(part)
             weights = self._weights[part]
-            without = self._without(path, block, Y)
+            without = self._without(path, block)
             fits.append((place, values, without))
-            options = values, Y[part], self._alphas, weights
+            options = values, Y[place], self._alphas, weights
             errors += weights.sum() * held_out_error(without, _FILTER, *options)
         alpha = self._alphas[np.argmin(errors)]
         for place, values, without in fits:
             coef, intercept = without.coefficients(_FILTER, alpha)
-            residual[place] = Y[self.validation[place]] - values.mv(coef) - intercept
+            residual[place] = Y[place] - values.mv(coef) - intercept
         return alpha, residual
 
-    def _without(
-        self, path: RidgePath, block: NDArray, Y: NDArray
-    ) -> CovarianceSpectrum:
+    def _without(self, path: RidgePath, block: NDArray) -> CovarianceSpectrum:
         """Return the solutions without a block of rows."""
         values = self._design.gather(block)
-        weights = self._weights[block]
-        without = without_rows(path, values, Y[block], weights)
+        without = without_rows(path, values, self._Y[block], self._weights[block])
         # The basis is orthonormal for C: the inverse of V^T is C V.
         shift = self._penalty @ (without.z_mean - path.z_mean)
         return without._replace(z_mean=path.z_mean + shift)
@@ -263,9 +257,8 @@ def table_order(scales: NDArray, data: Training) -> OrderEffect:
     distribution in any order, so the length scales may have been learned from them.
     """
     index = np.concatenate(contiguous_blocks(np.arange(len(data.Y))))
-    rows, Y, weights, _ = data.take(index)
     rng = np.random.default_rng(0)  # not part of the fit
-    return Ridge(scales, rows, weights, _ORDER_LANDMARKS, rng).order(Y)
+    return Ridge(scales, data.take(index), _ORDER_LANDMARKS, rng).order()
 
 
 def _drawn(n: int, count: int, rng: np.random.Generator) -> NDArray:

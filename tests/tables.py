@@ -14,7 +14,7 @@ def prepare(X, Y, weights, scaler, kept, family="matern-3/2", **options):
     """Return rows for learning length scales, with standardized targets."""
     weights = np.ones(len(Y)) if weights is None else weights
     rows = Rows(X, Y, weights, scaler, kept, FAMILIES[family], **options)
-    return rows.standardized()
+    return rows.standardized()[0]
 
 
 def training(rows, Y, weights=None, labels=None):

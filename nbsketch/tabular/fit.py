@@ -39,7 +39,7 @@ from nbsketch.tabular.working import (
     working_loss,
 )
 from nbsketch.tuning.descent import Budget
-from nbsketch.tuning.rows import Rows, Training, moments_of
+from nbsketch.tuning.rows import Rows, Training
 
 # Maximum rows of a leaf, and of a leaf if the error still decreases with the rows.
 TREE_ROWS = 1600
@@ -153,8 +153,7 @@ def _fit(
     targets = rows.Y
     if loss != SQUARE:
         rows = replace(rows, Y=start(rows, loss))
-    center, spread = moments_of(rows.Y, rows.weights)
-    rows = replace(rows, Y=(rows.Y - center) / spread)
+    rows, center, spread = rows.standardized()
     spread = np.where(np.isfinite(spread), spread, 1.0)
     scaler, scales = learn_scales(rows, rng, budget)
     data = preprocessed(replace(rows, scaler=scaler))

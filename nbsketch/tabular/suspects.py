@@ -20,7 +20,7 @@ from nbsketch.rows.outliers import (
 )
 from nbsketch.tabular.leaves import fit_leaf
 from nbsketch.tabular.scales import SMOOTH, Scales, form_of
-from nbsketch.tuning.rows import Rows, Training, moments_of
+from nbsketch.tuning.rows import Rows, Training
 from nbsketch.tuning.search import isotropic_start
 
 # Robust standard deviations beyond which targets are clipped for learning a length
@@ -157,5 +157,5 @@ def _standardized(rows: Rows) -> tuple[Rows, NDArray]:
     is_few = np.average(away > most, axis=0, weights=weights) <= MOST
     most = np.where(is_few, most, np.inf)
     clipped = np.clip(rows.Y, center - most, center + most)
-    mean, spread = moments_of(clipped, weights)
-    return replace(rows, Y=(clipped - mean) / spread), (rows.Y - mean) / spread
+    standardized, mean, spread = replace(rows, Y=clipped).standardized()
+    return standardized, (rows.Y - mean) / spread

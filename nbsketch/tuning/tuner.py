@@ -230,12 +230,13 @@ def tune(
         given = Rows(
             X, Y, weights, first, weighed, FAMILIES[family], np.inf, alpha, labels
         )
-        rows = given.standardized()
+        rows, *_ = given.standardized()
         point = None
         if robust:
             kept, cut, point = trim(rows, search.rng, budget)
             scaler = fit_scaler(X, columns, search.rng, kept, weights=weights)
-            rows = replace(given, scaler=scaler, kept=kept, cut=cut).standardized()
+            given = replace(given, scaler=scaler, kept=kept, cut=cut)
+            rows, *_ = given.standardized()
             few = len(scaler.features) < MANY
             point = shared_start(rows, point) if few else None
         errors, best = search.choose(rows, search.candidates(rows, point))

@@ -96,7 +96,7 @@ def check_partners(partners: Any, classification: bool) -> list[Any]:
         raise TypeError(f"{expected}, got {given!r:.60}")
     is_kind = is_classifier if classification else is_regressor
     for model in given:
-        methods = ("fit", "get_params", *["predict_proba"][: int(classification)])
+        methods = ("fit", "get_params") + ("predict_proba",) * classification
         if isinstance(model, type) or not all(hasattr(model, name) for name in methods):
             raise TypeError(f"{expected} with {', '.join(methods)}, got {model!r:.60}")
         if not is_kind(model):

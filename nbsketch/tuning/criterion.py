@@ -345,9 +345,8 @@ class ExactCriterion:
         excess = 1 - len(A) / M
         by_tau = tau * (self._noise @ W.diagonal()) / M + excess
         W *= self._slopes
-        X = self._X
         inverse = np.exp(point[:-1])
-        by_scales = self._distance.by_scales(np.triu(W, 1), X, X, inverse)
+        by_scales = self._distance.by_scales(np.triu(W, 1), self._X, inverse)
         value = log_determinant / M + excess * point[-1] + np.log(total / M)
         return value, np.append(by_scales * (2 / M), by_tau)
 
@@ -415,17 +414,16 @@ class Euclidean:
         profile = PROFILES[self._family]
         kernel_and_slope(profile, *norms, values, slopes, False)
 
-    def by_scales(
-        self, W: NDArray, X: NDArray, L: NDArray, inverse: NDArray
-    ) -> NDArray:
+    def by_scales(self, W: NDArray, X: NDArray, inverse: NDArray) -> NDArray:
         """Return the sum of W_ij times the derivatives of the distances in eta, (q,).
 
-        `X` and `L` are not scaled; `inverse` are the inverse length scales e^eta.
+        They are those between the rows of `X`, which are not scaled; `inverse` are the
+        inverse length scales e^eta.
         """
-        rows = W @ np.ones(len(L))
-        columns = np.ones(len(X)) @ W
-        total = rows @ np.square(X) + columns @ np.square(L)
-        total -= 2 * ((W.T @ X) * L).sum(axis=0)
+        ones = np.ones(len(X))
+        squares = np.square(X)
+        total = (W @ ones) @ squares + (ones @ W) @ squares
+        total -= 2 * ((W.T @ X) * X).sum(axis=0)
         return 2 * np.square(inverse) * total
 
     def gradients(
@@ -450,14 +448,11 @@ class Manhattan:
         seconds = _SECONDS * TILE * L.shape[0] * (L.shape[1] + 10)
         run_slices(fill_by_differences, _tiles(rows), seconds, LAPLACIAN, *args)
 
-    def by_scales(
-        self, W: NDArray, X: NDArray, L: NDArray, inverse: NDArray
-    ) -> NDArray:
+    def by_scales(self, W: NDArray, X: NDArray, inverse: NDArray) -> NDArray:
         """Return the sum of W_ij times derivatives: see `Euclidean.by_scales`."""
         out = np.zeros((_tiles(X), X.shape[1]))
-        args = True, X, np.ascontiguousarray(L.T)[None], W, out, TILE, False
-        seconds = _SECONDS * TILE * L.size
-        run_slices(weighted_distances, _tiles(X), seconds, *args)
+        args = True, X, np.ascontiguousarray(X.T)[None], W, out, TILE, False
+        run_slices(weighted_distances, len(out), _SECONDS * TILE * X.size, *args)
         return inverse * out.sum(axis=0)
 
     def gradients(

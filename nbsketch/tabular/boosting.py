@@ -58,7 +58,8 @@ def boosting(n: int, counts: NDArray, seed: int) -> list[Any]:
     if counts.min() < _LEAST_CLASS if classes else n <= _LEAST_ROWS:
         return []
     boosted: Any = HistGradientBoostingRegressor
-    boosted = HistGradientBoostingClassifier if classes else boosted
+    if classes:
+        boosted = HistGradientBoostingClassifier
     rounds = _MOST_TREES if classes < 3 else max(_MOST_TREES // classes, 1)
     model = boosted(max_iter=rounds, random_state=seed, **_OPTIONS)
     return [model.set_params(max_leaf_nodes=_LARGE_LEAVES) if n > LARGE else model]

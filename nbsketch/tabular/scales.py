@@ -224,7 +224,7 @@ def _search(rows: Rows, rng: np.random.Generator, budget: Budget) -> Selection:
         # scales were chosen where they were worse (10 of 25 fits, 0.98 of the error
         # without). For classes, whose scales are not learned by evidence, the
         # correction is right (0.85).
-        best = pool[min(pool, key=lambda name: errors[name])]
+        best = pool[min(pool, key=errors.__getitem__)]
     return best
 
 

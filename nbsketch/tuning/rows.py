@@ -116,9 +116,9 @@ class Rows:
         most = CELLS // max(len(self.scaler.center), 1)
         return self.draw(rng, int(np.clip(most, _BLOCK_ROWS, _SOURCE)))
 
-    def keep(self, kept: NDArray, cut: float) -> Rows:
-        """Return the same rows with other rows that may be drawn, and another cut."""
-        return replace(self, kept=kept, cut=cut if cut > 0 else np.inf)
+    def keep(self, mask: NDArray, cut: float) -> Rows:
+        """Return the same rows, of which fewer may be drawn, with another cut."""
+        return replace(self, kept=self.kept[mask], cut=cut if cut > 0 else np.inf)
 
     def clipped(self) -> Rows:
         """Return the same rows with targets clipped, for a first fit."""

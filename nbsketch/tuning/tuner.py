@@ -334,7 +334,7 @@ class ScaleSearch(NamedTuple):
             n_varying = np.isfinite(scaler.width).sum()
             free = 0 if name == "isotropic" else min(n_varying - 1, most)
             scores[name] = errors[name] + 2 * free / len(rows.kept)
-        best = min(reversed(scores), key=lambda name: scores[name])
+        best = min(reversed(scores), key=scores.__getitem__)
         return errors | {"best": errors[best]}, self._for_landmarks(rows, pool[best])
 
     def _for_landmarks(self, rows: Rows, selection: Selection) -> Selection:
@@ -427,12 +427,12 @@ def trim(
         usual = inliers(residuals, targets, limit, ~fitted, weights)
         sizes = np.linalg.norm(residuals[usual & ~fitted], axis=1)
         cut = _CUT * float(np.median(sizes)) if sizes.size else 0.0
-        rows = candidates.keep(candidates.kept[usual], cut)
+        rows = candidates.keep(usual, cut)
         if limit == OUT and not usual.all():
             point = isotropic_start(rows, rng)
     if not usual.all():
         usual[~usual] = _are_flagged(rows, candidates.kept[~usual], point)
-        rows = candidates.keep(candidates.kept[usual], cut)
+        rows = candidates.keep(usual, cut)
     tails = _tails(~usual, residuals, candidates, point, budget)
     if tails.any():
         return candidates.kept[usual | tails], np.inf, point
@@ -505,7 +505,7 @@ def _without_rare_flags(rows: Rows) -> Rows:
 
 def have_neighbors(rows: Rows, trimmed: NDArray, rng: np.random.Generator) -> NDArray:
     """Return whether the trimmed rows are near others, as these are to each other."""
-    others = rows.keep(rows.kept[~trimmed], rows.cut)
+    others = rows.keep(~trimmed, rows.cut)
     first, second = np.array_split(rows.transform(others.draw(rng, _NEIGHBORS)), 2)
     reach = _REACH * np.quantile(_nearest(first, second), 0.99)
     distances = rows.values(partial(_nearest, first), rows.kept[trimmed])

@@ -20,7 +20,7 @@ from nbsketch.tuning.blocks import learn
 from nbsketch.tuning.descent import Budget
 from nbsketch.tuning.rows import Rows, Training
 from nbsketch.tuning.screening import Selection
-from nbsketch.tuning.search import isotropic_start, outer_product_start, spread_start
+from nbsketch.tuning.search import isotropic_start
 from nbsketch.tuning.trees import grow
 from nbsketch.tuning.tuner import ScaleSearch
 
@@ -101,13 +101,12 @@ class Scales(NamedTuple):
 class BlockSearch(ScaleSearch):
     """A search on small blocks of rows instead of landmarks."""
 
+    few_columns = 0
+
     def _may_miss(self, rows: Rows, n_selected: int) -> bool:
         # All rows are used: the choice between few and many columns has no separate
         # rows.
         return False
-
-    def _start(self, rows: Rows, isotropic: NDArray) -> NDArray:
-        return outer_product_start(rows, spread_start(rows, isotropic), self.rng)
 
     def _learned(
         self, rows: Rows, point: NDArray, warm: NDArray | None = None

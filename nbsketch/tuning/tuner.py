@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -243,13 +243,16 @@ def tune(
     return _result(best, LEARNABLE[family], len(weighed), errors)
 
 
-class ScaleSearch(NamedTuple):
+@dataclass(frozen=True)
+class ScaleSearch:
     """Options, random state and budget of all candidates."""
 
     preprocessing: str
     size: int
     rng: np.random.Generator
     budget: Budget
+    # With fewer columns, a search starts from equal length scales.
+    few_columns: ClassVar[int] = MANY
 
     def candidates(
         self, rows: Rows, warm: NDArray | None = None
@@ -295,7 +298,7 @@ class ScaleSearch(NamedTuple):
     def _start(self, rows: Rows, isotropic: NDArray) -> NDArray:
         """Return a point for all columns with the same mean distances."""
         point = spread_start(rows, isotropic)
-        if len(rows.scaler.center) < MANY:
+        if len(rows.scaler.center) < self.few_columns:
             return point
         return outer_product_start(rows, point, self.rng)
 

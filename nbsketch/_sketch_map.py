@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from nbsketch._expansion import Expansion, project, projection
 from nbsketch._machine.memory import fits, slices
@@ -344,17 +344,16 @@ class StreamedDesign(scratch.IndexedDesign):
         """Return some rows, which are computed."""
         return self._features(self._X[rows])
 
-    def mv(self, W: ArrayLike) -> NDArray:
-        """Return ``Z W`` for W of shape (r,) or (r, d), without computing Z."""
-        W = np.asarray(W, dtype=np.float64)
+    def _products(self, W: NDArray) -> NDArray:
+        """Return ``Z W`` for W of shape (r, d), without computing Z."""
         if not isinstance(self._projection, np.ndarray):
-            return super().mv(W)
-        columns = self._projection @ W.reshape(len(W), -1)
+            return super()._products(W)
+        columns = self._projection @ W
         values = Expansion(self._map.product, columns)
         out = np.empty((self.shape[0], columns.shape[1]))
         for start, stop in self._ranges():
             out[start:stop] = values(self._X[start:stop])
-        return out.reshape(self.shape[:1] + W.shape[1:])
+        return out
 
     def gather(self, rows: NDArray) -> Design:
         """Return the features of the given rows only."""

@@ -8,10 +8,11 @@ from nbsketch.solvers._certified.search import cold_start
 from nbsketch.solvers._newton import directions
 from nbsketch.solvers._newton import start as starts
 from nbsketch.solvers._newton.directions import TermGrams, direction_of_entries
-from nbsketch.solvers._newton.problem import newton_problem
+from nbsketch.solvers._newton.problem import NewtonProblem
 from nbsketch.solvers._newton.start import splitting_start
 from nbsketch.solvers.design import ArrayDesign, Design
-from nbsketch.solvers.newton import _pinball_losses, solve_joint_pinball, solve_scalar
+from nbsketch.solvers.newton import solve_joint_pinball, solve_scalar
+from nbsketch.solvers.row_loss import pinball_rows
 
 LEVELS = (0.1, 0.5, 0.8)
 FACTORS = {
@@ -41,10 +42,9 @@ def problem(n=80, r=6, seed=0):
 
 
 def joint_problem(Z, y, T, alpha, intercept=True, weights=None, ordered=False):
-    losses = _pinball_losses(np.array(LEVELS), len(y), ordered)
-    return newton_problem(
-        ArrayDesign(Z), y, losses, alpha, weights, intercept, T, ordered
-    )
+    losses = pinball_rows(np.array(LEVELS), len(y), ordered)
+    parts = {"y": y, "losses": losses, "T": T, "ordered": ordered}
+    return NewtonProblem.of(ArrayDesign(Z), alpha, weights, intercept, **parts)
 
 
 def objective(Z, y, T, alpha, W, b, weights=None, levels=LEVELS):

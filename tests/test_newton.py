@@ -15,11 +15,11 @@ from nbsketch.solvers._certified.problem import balance
 from nbsketch.solvers._certified.search import CertifiedSearch, convex_step
 from nbsketch.solvers._newton import directions
 from nbsketch.solvers._newton.directions import TermGrams, are_few, direction_of_entries
-from nbsketch.solvers._newton.problem import newton_problem
+from nbsketch.solvers._newton.problem import ONE, NewtonProblem
 from nbsketch.solvers._newton.search import ActiveRows
 from nbsketch.solvers.design import ArrayDesign, Design
 from nbsketch.solvers.newton import solve_scalar
-from nbsketch.solvers.row_loss import RowLoss
+from nbsketch.solvers.row_loss import RowLoss, row_loss
 from nbsketch.solvers.solution import State
 
 ALL = [
@@ -36,6 +36,11 @@ SMOOTH = [loss for loss in ALL if loss.is_smooth]
 REGRESSION = [loss for loss in ALL if not loss.is_classification]
 every_loss = pytest.mark.parametrize("loss", ALL, ids=repr)
 both_intercepts = pytest.mark.parametrize("fit_intercept", [False, True])
+
+
+def newton_problem(design, y, loss, alpha, weights, intercept):
+    parts = {"y": y, "loss": loss, "losses": row_loss(loss, y), "T": ONE}
+    return NewtonProblem.of(design, alpha, weights, intercept, **parts)
 
 
 def make(n=120, r=8, loss=None, seed=0):

@@ -82,19 +82,27 @@ class Design:
         """Return ``Z W`` for W of shape (r,) or (r, d)."""
         W = np.ascontiguousarray(W, dtype=float)
         columns = W[:, None] if W.ndim == 1 else W
-        out = np.empty((self.shape[0], columns.shape[1]))
-        for start, stop, block in self.blocks():
-            out[start:stop] = _times(block, columns)
-        return out.reshape(self.shape[:1] + W.shape[1:])
+        return self._products(columns).reshape(self.shape[:1] + W.shape[1:])
 
     def rmv(self, A: ArrayLike, rows: NDArray | None = None) -> NDArray:
         """Return ``Z[rows]^T A`` for A with one row per row of Z chosen."""
         A = np.ascontiguousarray(A, dtype=float)
         columns = A[:, None] if A.ndim == 1 else A
-        out = np.zeros((self.shape[1], columns.shape[1]))
+        return self._sums(columns, rows).reshape(self.shape[1:] + A.shape[1:])
+
+    def _products(self, W: NDArray) -> NDArray:
+        """Return ``Z W`` for W of shape (r, d)."""
+        out = np.empty((self.shape[0], W.shape[1]))
+        for start, stop, block in self.blocks():
+            out[start:stop] = _times(block, W)
+        return out
+
+    def _sums(self, A: NDArray, rows: NDArray | None) -> NDArray:
+        """Return ``Z[rows]^T A`` for A with d columns."""
+        out = np.zeros((self.shape[1], A.shape[1]))
         for chosen, part, block in self._chosen(rows):
-            _add_transposed(block, columns[part], chosen, out)
-        return out.reshape(self.shape[1:] + A.shape[1:])
+            _add_transposed(block, A[part], chosen, out)
+        return out
 
     def gram(
         self,

@@ -48,7 +48,7 @@ from nbsketch.solvers._linear.conjugate_gradients import (
     as_operator,
     check_columns,
 )
-from nbsketch.solvers.row_loss import RowLoss, conjugate_numbers, row_loss
+from nbsketch.solvers.row_loss import conjugate_numbers, pinball_rows, row_loss
 from nbsketch.solvers.solution import Callback, Progress, Solution, State
 
 # Share of the default rank for losses with kinks: smoothing makes their shifts larger,
@@ -450,7 +450,7 @@ def joint_dual_path(
     problem = DualProblem(
         y=np.tile(targets, d),
         weights=np.tile(path.weights, d),
-        rows=RowLoss(np.repeat(levels - 1, n), np.repeat(levels, n)),
+        rows=pinball_rows(levels, n),
         fit_intercept=path.fit_intercept,
         outputs=d,
     )

@@ -3,19 +3,20 @@
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from nbsketch.losses import as_loss
 from nbsketch.outputs import check_levels
+from nbsketch.solvers._certified import checks
 from nbsketch.solvers._certified.search import minimize, minimize_scalar
-from nbsketch.solvers._newton.problem import newton_problem
+from nbsketch.solvers._newton.problem import ONE, NewtonProblem
 from nbsketch.solvers._newton.search import NewtonSearch
 from nbsketch.solvers._newton.smooth import SmoothSearch
 from nbsketch.solvers._newton.start import splitting_start
 from nbsketch.solvers.design import Design, as_design
 from nbsketch.solvers.generic import solve_generic
 from nbsketch.solvers.passes import LandmarkDesign, PassesSearch
-from nbsketch.solvers.row_loss import RowLoss, has_row_loss
+from nbsketch.solvers.row_loss import has_row_loss, pinball_rows, row_loss
 from nbsketch.solvers.solution import Callback, Solution, State
 
 
@@ -100,7 +101,11 @@ def solve_scalar(
             fit_intercept=fit_intercept, tol=tol, max_iter=max_iter, state=state,
             callback=callback,
         )  # fmt: skip
-    problem = newton_problem(design, y, loss, alpha, sample_weight, fit_intercept)
+    y = checks.labels("y", checks.targets("y", y, design.shape[:1]), loss)
+    problem = NewtonProblem.of(
+        design, alpha, sample_weight, fit_intercept, y=y, loss=loss, T=ONE,
+        losses=row_loss(loss, y),
+    )  # fmt: skip
     search: Any = NewtonSearch if problem.losses.has_kinks else SmoothSearch
     if isinstance(design, LandmarkDesign):
         search = PassesSearch
@@ -207,17 +212,11 @@ def solve_joint_pinball(
         )
     design = as_design(design)
     levels = np.array(check_levels("quantiles", quantiles))
-    losses = _pinball_losses(levels, design.shape[0], bool(non_crossing))
-    problem = newton_problem(
-        design, y, losses, alpha, sample_weight, fit_intercept, T, bool(non_crossing)
-    )
+    ordered = bool(non_crossing)
+    problem = NewtonProblem.of(
+        design, alpha, sample_weight, fit_intercept, ordered=ordered,
+        y=checks.targets("y", y, design.shape[:1]), T=checks.factor(T, len(levels)),
+        losses=pinball_rows(levels, design.shape[0], ordered),
+    )  # fmt: skip
     search = PassesSearch if isinstance(design, LandmarkDesign) else NewtonSearch
     return minimize(problem, search, tol, max_iter, state, callback, splitting_start)
-
-
-def _pinball_losses(levels: NDArray, n: int, ordered: bool) -> RowLoss:
-    """Return the losses of n rows: those of the levels, then those of the gaps."""
-    gaps = np.zeros(len(levels) - 1 if ordered else 0)
-    lo = np.append(levels - 1.0, gaps - np.inf)
-    hi = np.append(levels, gaps)
-    return RowLoss(np.repeat(lo, n), np.repeat(hi, n))

@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 import scipy.linalg
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from nbsketch.gram.columns import ColumnBlocks, SketchedOperator
 from nbsketch.solvers._certified.problem import Certificate
@@ -78,26 +78,17 @@ class WhitenedColumns(Design):
         """Return T^{-1} W, coefficients of the columns, for W of shape (s, d)."""
         return solve_upper(self.upper, np.asfortranarray(W))
 
-    def mv(self, W: ArrayLike) -> NDArray:
-        """Return ``Z W`` for W of shape (s,) or (s, d)."""
-        W = np.asarray(W, dtype=np.float64)
-        values = self.columns.times(self.of_columns(W.reshape(len(W), -1)))
-        return values.reshape(self.shape[:1] + W.shape[1:])
-
-    def rmv(self, A: ArrayLike, rows: NDArray | None = None) -> NDArray:
-        """Return ``Z[rows]^T A`` for A with one row per row of Z chosen."""
-        A = np.asarray(A, dtype=np.float64)
-        chosen = slice(None) if rows is None else rows
-        sides = np.zeros((self.shape[0], *A.shape[1:]))
-        sides[chosen] = A
-        sums = self._whitened(self.columns.adjoint(sides.reshape(len(sides), -1)))
-        return sums.reshape(self.shape[1:] + A.shape[1:])
-
     def gather(self, rows: NDArray) -> WhitenedColumns:
         """Return the features of the given rows."""
         return WhitenedColumns(self.columns.take(rows), self.upper)
 
-    def _whitened(self, sums: NDArray) -> NDArray:
+    def _products(self, W: NDArray) -> NDArray:
+        return self.columns.times(self.of_columns(W))
+
+    def _sums(self, A: NDArray, rows: NDArray | None) -> NDArray:
+        sides = np.zeros((self.shape[0], A.shape[1]))
+        sides[slice(None) if rows is None else rows] = A
+        sums = self.columns.adjoint(sides)
         return solve_upper(self.upper, np.asfortranarray(sums), 1)
 
 

@@ -277,6 +277,14 @@ def row_loss(loss: Loss, y: NDArray) -> RowLoss:
     return _KINDS.get(type(loss), RowLoss)(lo, hi, gam, eps)
 
 
+def pinball_rows(levels: NDArray, n: int, ordered: bool = False) -> RowLoss:
+    """Return the losses of n rows: those of levels, then those of gaps if `ordered`."""
+    gaps = np.zeros(len(levels) - 1 if ordered else 0)
+    lo = np.append(levels - 1.0, gaps - np.inf)
+    hi = np.append(levels, gaps)
+    return RowLoss(np.repeat(lo, n), np.repeat(hi, n))
+
+
 def typical_limit(positive: NDArray) -> float:
     """Return the limit of losses or residuals that are not outliers."""
     return _OUTLYING * float(np.median(positive)) if len(positive) else np.inf

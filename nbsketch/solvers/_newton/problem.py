@@ -17,7 +17,7 @@ from nbsketch.losses import LogLinkLoss, Loss
 from nbsketch.solvers._certified import checks
 from nbsketch.solvers._certified.problem import Certificate, balance, loss_sums
 from nbsketch.solvers.design import Design
-from nbsketch.solvers.row_loss import RowLoss, row_loss, typical_mean
+from nbsketch.solvers.row_loss import RowLoss, typical_mean
 from nbsketch.solvers.solution import State
 
 # Below this share of changed rows, Z^T (s a) is updated instead of recomputed.
@@ -389,26 +389,3 @@ def gram_of(part: NewtonProblem, rows: NDArray | None, exact: bool) -> NDArray:
     out[:-1, -1] = out[-1, :-1] = part.design.rmv(weights, rows)
     out[-1, -1] = weights.sum()
     return out
-
-
-def newton_problem(
-    design: Design,
-    y: ArrayLike,
-    losses: Loss | RowLoss,
-    alpha: float,
-    sample_weight: ArrayLike | None,
-    fit_intercept: bool,
-    T: ArrayLike = ONE,
-    ordered: bool = False,
-) -> NewtonProblem:
-    """Check the arguments and build the problem of a loss, or of row losses."""
-    n = design.shape[0]
-    y = checks.targets("y", y, (n,))
-    loss = losses if isinstance(losses, Loss) else None
-    if isinstance(losses, Loss):
-        losses = row_loss(losses, checks.labels("y", y, losses))
-    m = len(losses.lo) // n
-    return NewtonProblem.of(
-        design, alpha, sample_weight, fit_intercept, y=y, losses=losses, loss=loss,
-        T=checks.factor(T, (m + 1) // 2 if ordered else m), ordered=ordered,
-    )  # fmt: skip

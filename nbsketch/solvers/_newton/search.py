@@ -76,8 +76,6 @@ class ActiveRows:
     @property
     def has_left(self) -> bool:
         """Whether residuals have moved so far that inactive rows may become active."""
-        if not np.isfinite(self.reach):
-            return False
         return bool(np.max(np.abs(self.res - self._start)) > self.reach)
 
     def spread(self, a: NDArray) -> NDArray:

@@ -189,12 +189,11 @@ class GenericProblem(NewtonProblem):
             dual += share * pair.a
         noise = np.abs(losses) + np.abs(self.y * dual)
         young += _ROUNDING * float(self.weights @ noise)
-        rho = self.alpha * W - self.design.rmv(self.weights * dual)[:, None] / self.n
-        young += abs(shift * float(self.weights @ dual))
         balanced = len(pairs) > 1 or not self.fit_intercept
         young = young if balanced else np.inf
-        sums = loss_sums(losses, self.weights)
-        return self.certificate(W, np.array([shift]), dual[None], rho, *sums, young)
+        gradient = self.design.rmv((self.weights * dual)[:, None])
+        best = np.array([shift])
+        return self.certificate(W, best, dual[None], gradient, losses, young)
 
 
 def check_slopes(u: NDArray, problem: GenericProblem) -> None:

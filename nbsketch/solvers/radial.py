@@ -20,7 +20,6 @@ an output of scale t is ``(t^2 G + alpha I)^-1``.
 """
 
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -61,11 +60,7 @@ class RadialProblem(NewtonProblem):
     c and the length ``min(max(|v| - eps, 0) / (gam + sigma), hi)``. T is diagonal.
     """
 
-    @cached_property
-    def numbers(self) -> ELQ:
-        """The numbers of the conjugate."""
-        assert self.loss is not None
-        return self.loss.linear_quadratic()
+    numbers: ELQ  # of the conjugate
 
     def _lengths(self, size: NDArray, sigma: float) -> tuple[NDArray, NDArray, NDArray]:
         """Return the length of the dual point, and the curvatures across and along."""
@@ -314,8 +309,8 @@ def solve_radial(
     diagonal = np.diag(t) @ np.eye(len(t), d)
     y = np.ascontiguousarray(turn @ Y.T)
     problem = RadialProblem.of(
-        design, alpha, sample_weight, fit_intercept, y=y, loss=loss, T=diagonal,
-        losses=row_loss(loss, y.ravel()),
+        design, alpha, sample_weight, fit_intercept, y=y, T=diagonal,
+        losses=row_loss(loss, y.ravel()), numbers=loss.linear_quadratic(),
     )  # fmt: skip
     if state is not None:
         checks.state(state, (design.shape[1], len(T)), (d,), (n, d))

@@ -282,46 +282,43 @@ class NewtonProblem:
         """
         if gradient is None:
             gradient = self.design.rmv(self.weighted(a).T)
-        imbalance = np.zeros(len(b))
         if self.fit_intercept:
             a, gradient = self._balanced(a, gradient, rate)
-            imbalance = self.mix @ (a @ self.weights)
         if self.ordered:
             b, res = self._uncrossed(b, res)
-        young = self.young(res, a) + float(np.abs(b * imbalance).sum())
-        rho = self.alpha * W - gradient @ self.mixed_T.T / self.n
-        sums = loss_sums(self.values(res), self.weights)
-        return self.certificate(W, b, a, rho, *sums, young)
+        young = self.young(res, a)
+        return self.certificate(W, b, a, gradient, self.values(res), young)
 
     def certificate(
         self,
-        coef: NDArray,
-        intercept: Any,
-        dual: Any,
-        rho: NDArray,
-        loss: float,
-        typical: float,
+        W: NDArray,
+        b: NDArray,
+        a: NDArray,
+        gradient: NDArray,
+        losses: NDArray,
         young: float,
     ) -> Certificate:
-        """Return the certificate of a primal and a dual point.
+        """Return the certificate of (W, b) and a balanced a.
 
         Parameters
         ----------
-        coef, intercept, dual
+        W, b, a
             The two points; they are stored and must not be modified.
-        rho : ndarray
-            ``alpha w - Z^T (s a) / n``, in the shape of `coef`.
-        loss, typical : float
-            Result of `loss_sums`.
+        gradient : ndarray of shape (r, m)
+            ``Z^T (s a)^T``.
+        losses : ndarray of shape (n,)
+            Loss of each row.
         young : float
-            Sum of the weighted Fenchel-Young terms, plus ``|b . sum_i s_i a_i|``, the
-            imbalance by rounding.
+            Sum of the weighted Fenchel-Young terms.
         """
         n = self.n
-        penalty = self.alpha / 2 * float(np.vdot(coef, coef))
-        gap = young / n + float(np.vdot(rho, rho)) / (2 * self.alpha)
-        point = coef, intercept, dual
-        return Certificate(*point, loss / n + penalty, gap, typical / n + penalty)
+        loss, typical = loss_sums(losses, self.weights)
+        penalty = self.alpha / 2 * float(np.vdot(W, W))
+        rho = self.alpha * W - gradient @ self.mixed_T.T / n
+        unbalanced = self.mix @ (a @ self.weights)  # by rounding
+        gap = (young + float(np.abs(b * unbalanced).sum())) / n
+        gap += float(np.vdot(rho, rho)) / (2 * self.alpha)
+        return Certificate(W, b, a, loss / n + penalty, gap, typical / n + penalty)
 
     def spread(self, res: NDArray) -> float:
         """Return the mean size of the nonzero residuals, with outliers truncated."""

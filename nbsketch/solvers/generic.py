@@ -121,7 +121,7 @@ class GenericProblem(NewtonProblem):
             First shift of the residuals; their size there sets the first distance from
             it.
         allowed : float
-            Maximum loss of the certificate: an upper bound on the divergences.
+            Maximum of an upper bound on the sum of the divergences.
 
         Returns
         -------
@@ -147,7 +147,7 @@ class GenericProblem(NewtonProblem):
         for trial in range(_REFINEMENTS):
             width = low.shift - high.shift
             drop = high.total - low.total
-            if width * drop <= allowed * self.n:
+            if width * drop <= allowed:
                 break
             part = high.total / drop if trial % 2 else 0.5
             middle = high.shift + min(max(part, 0.01), 0.99) * width
@@ -174,11 +174,9 @@ class GenericProblem(NewtonProblem):
         infinite if an intercept needs two pairs and there is only one.
         """
         free = res[0] + b
-        losses = self.values(res[0])
-        penalty = self.alpha / 2 * float(np.vdot(W, W))
-        scale = loss_sums(losses, self.weights)[1] / self.n + penalty
-        pairs = self.balanced_pairs(free, float(b[0]), _ALLOWED * self.tol * scale)
-        shift = min((pair for _, pair in pairs), key=lambda pair: abs(pair.total)).shift
+        typical = loss_sums(self.values(res[0]), self.weights)[1]
+        pairs = self.balanced_pairs(free, float(b[0]), _ALLOWED * self.tol * typical)
+        shift = sum(share * pair.shift for share, pair in pairs)
         res = free - shift
         losses = self.values(res)
         young = 0.0
@@ -189,8 +187,8 @@ class GenericProblem(NewtonProblem):
             dual += share * pair.a
         noise = np.abs(losses) + np.abs(self.y * dual)
         young += _ROUNDING * float(self.weights @ noise)
-        balanced = len(pairs) > 1 or not self.fit_intercept
-        young = young if balanced else np.inf
+        if self.fit_intercept and len(pairs) == 1:
+            young = np.inf
         gradient = self.design.rmv((self.weights * dual)[:, None])
         best = np.array([shift])
         return self.certificate(W, best, dual[None], gradient, losses, young)

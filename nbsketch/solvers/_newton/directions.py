@@ -11,8 +11,6 @@ D_e^2 (t_e t_e^T) kron (x_e x_e^T)``, so that a direction W solves
 a system with one unknown v per entry, and one per intercept.
 """
 
-from itertools import pairwise
-
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import lapack, solve_triangular
@@ -222,7 +220,9 @@ def direction_of_entries(
     mix = part.mix
     terms, rows = np.nonzero(inside)
     roots = np.sqrt(factor * part.weights[rows])
-    X = _features(part, rows, len(T.T)) * roots[:, None]
+    distinct, place = np.unique(rows, return_inverse=True)
+    features = part.design.gather(distinct).collect()[place]
+    X = features.astype(float, copy=False) * roots[:, None]
     shares = mix[:, terms].T * roots[:, None]  # of the intercepts in an entry
     entries = np.arange(len(terms)), terms
 
@@ -235,7 +235,8 @@ def direction_of_entries(
         return X.T @ by_term @ T.T
 
     main, rho_b = part.split(rho)
-    matrix = _matrix(X, terms, T.T @ T / alpha)
+    matrix = X @ X.T * (T.T @ T / alpha)[terms][:, terms]
+    matrix.flat[:: len(matrix) + 1] += 1.0
     right = np.column_stack([-at_entries(main) / alpha, shares])
     _, solved, info = lapack.dposv(matrix.T, right, lower=1, overwrite_a=1)
     if info != 0:
@@ -253,23 +254,3 @@ def direction_of_entries(
     if not np.linalg.norm(error) <= _ACCURACY * np.linalg.norm(rho):
         raise np.linalg.LinAlgError
     return part.flat(W, shift)
-
-
-def _features(part: NewtonProblem, rows: NDArray, m: int) -> NDArray:
-    """Return the features of the rows of entries, ascending for each of m terms."""
-    if m == 1:
-        return part.design.gather(rows).collect().astype(float, copy=False)
-    distinct, place = np.unique(rows, return_inverse=True)
-    return part.design.gather(distinct).collect().astype(float, copy=False)[place]
-
-
-def _matrix(X: NDArray, terms: NDArray, M: NDArray) -> NDArray:
-    """Return ``I + M_(terms) * (X X^T)``, the products by entry."""
-    out = X @ X.T
-    edges = np.searchsorted(terms, np.arange(len(M) + 1))
-    blocks = [slice(*pair) for pair in pairwise(edges)]
-    for j, rows in enumerate(blocks):
-        for k, columns in enumerate(blocks):
-            out[rows, columns] *= M[j, k]
-    out.flat[:: len(out) + 1] += 1.0
-    return out

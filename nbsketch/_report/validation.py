@@ -330,7 +330,8 @@ def keeping_fitted(estimator: Any) -> Iterator[None]:
 def explaining(data: dict[str, Any], text_in: Iterable[str] = ()) -> Iterator[None]:
     """Name arguments and missing, infinite and string values in errors of a data check.
 
-    Masks are checked before; values only after an error, so valid data cost nothing.
+    Masks and dates are checked before; values only after an error, so valid data cost
+    nothing.
 
     Parameters
     ----------
@@ -341,6 +342,8 @@ def explaining(data: dict[str, Any], text_in: Iterable[str] = ()) -> Iterator[No
     """
     for name, value in data.items():
         check_unmasked(name, value)
+        if name not in text_in:
+            _check_no_dates(name, value)
     try:
         yield
     except (TypeError, ValueError) as error:
@@ -368,7 +371,7 @@ def check_collected(name: str, value: Any) -> None:
         )
 
 
-def check_no_dates(name: str, value: Any) -> None:
+def _check_no_dates(name: str, value: Any) -> None:
     """Raise an error for an array of dates: NumPy would convert them to integers."""
     dtype = getattr(value, "dtype", None)
     if isinstance(dtype, np.dtype) and dtype.kind in "mM":

@@ -27,7 +27,6 @@ from nbsketch._report.validation import (
     check_collected,
     check_length,
     check_magnitude,
-    check_no_dates,
     check_spread,
     explaining,
     fault,
@@ -104,7 +103,6 @@ def checked_rows(
         single = dtype if isinstance(dtype, np.dtype) else None
         return partitioned_rows(estimator, X, reset=reset, dtype=single, name=name)[0]
     dtype = dtype or [np.float64, np.float32]
-    check_no_dates(name, X)
     with explaining({name: X}):
         rows = validate_data(
             estimator, X, reset=reset, dtype=dtype, order="C", accept_sparse="csr"
@@ -168,7 +166,6 @@ def training_data(
         rows = X
     else:
         options = {"dtype": [np.float64, np.float32], "order": "C"} | options
-        check_no_dates("X", X)
         with explaining({"X": X, "y": y}, text_in=text_in):
             rows, y = validate_data(estimator, X, y, accept_sparse="csr", **options)
         check_magnitude("X", rows)
@@ -546,7 +543,6 @@ def check_weights(sample_weight: Any, X: Any) -> NDArray | None:
     """Return nonnegative weights, not all zero, one per row of X; None: None."""
     if sample_weight is None:
         return None
-    check_no_dates("sample_weight", sample_weight)
     with explaining({"sample_weight": sample_weight}):
         weights = _check_sample_weight(
             sample_weight, X, dtype=np.float64, ensure_non_negative=True

@@ -492,34 +492,34 @@ class LeftOutErrors(NamedTuple):
         The path of penalties (`alpha` None) ends when weaker penalties are worse, after
         at least ten penalties unless the error has decreased by 2 %, because the
         strongest all fit constants. For a robust loss, gross errors under every penalty
-        are excluded. A single row cannot be held out; all errors are then zero. After
-        the fit has been stopped, the path uses 2000 rows and five penalties near the
-        best of ridge regression. With a guess of the best penalty, the path starts at
-        30 times the guess, unless the first penalty is then the best. A path that
-        explains hardly anything continues at the guess if ridge regression explains
-        more.
+        are excluded. A single row cannot be held out; all errors are then zero. With a
+        guess of the best penalty, the path starts at 30 times the guess, unless the
+        first penalty is then the best. A path that explains hardly anything continues
+        at the guess if ridge regression explains more.
         """
-        stopped = is_stopped()
-        rows = self._some_rows() if stopped else self
-        alphas = rows.default_alphas() if alpha is None else np.array([alpha])
-        first = 0
-        if stopped and alpha is None:
-            guess = rows.guess()
-        if guess is not None:
-            stronger = int((alphas > _STRONGEST * guess).sum())
-            first = min(stronger, _FIRST_ALPHAS - _FEWEST)
-        tried = alphas[first:][: _FEWEST if stopped else None]
-        path = rows._path(tried, 0 if first else _PLATEAU)
+        if is_stopped():
+            return self._some_rows()._short_path(alpha)
+        alphas = self.default_alphas() if alpha is None else np.array([alpha])
+        first = 0 if guess is None else _first_near(guess, alphas)
+        path = self._path(alphas[first:], 0 if first else _PLATEAU)
         if is_stopped():
             return path
         if first > 0 and np.argmin(path.errors) == 0:
-            return rows._path(alphas, _PLATEAU)
+            return self._path(alphas, _PLATEAU)
         if first > 0 or len(path.errors) == len(alphas) or path.is_low:
             return path._replace(from_constant=first == 0)
-        guess = rows.guess()
+        guess = self.guess()
         if guess >= alphas[len(path.errors) - 1]:
             return path
-        return min(path, rows.path(None, guess), key=lambda path: path.errors.min())
+        return min(path, self.path(None, guess), key=lambda path: path.errors.min())
+
+    def _short_path(self, alpha: float | None) -> AlphaPath:
+        """Return a penalty, or five near the best of ridge regression, and errors."""
+        if alpha is not None:
+            return self._path(np.array([alpha]), _PLATEAU)
+        alphas = self.default_alphas()
+        first = _first_near(self.guess(), alphas)
+        return self._path(alphas[first:][:_FEWEST], 0 if first else _PLATEAU)
 
     def guess(self) -> float:
         """Return the best penalty of ridge regression, on the scale of the loss."""
@@ -565,6 +565,7 @@ class LeftOutErrors(NamedTuple):
         return AlphaPath(alphas, errors)
 
     def _some_rows(self) -> LeftOutErrors:
+        """Return the errors on 2000 of the rows."""
         n = self.design.shape[0]
         if n <= _FEW_ROWS:
             return self
@@ -630,6 +631,12 @@ class LeftOutErrors(NamedTuple):
         alphas = path.alphas(RidgeFilter())
         errors = self._replace(objective=cut).by_ridge(path, alphas)
         return AlphaPath(alphas, errors).interpolated
+
+
+def _first_near(guess: float, alphas: NDArray) -> int:
+    """Return the index of the first penalty of a path near a guess of the best."""
+    stronger = int((alphas > _STRONGEST * guess).sum())
+    return min(stronger, _FIRST_ALPHAS - _FEWEST)
 
 
 def random_folds(n: int, rng: np.random.Generator) -> Folds | None:

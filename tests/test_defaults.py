@@ -14,8 +14,7 @@ from nbsketch import (
     HuberLoss,
     SketchedKernelRegressor,
 )
-from nbsketch.fitting import choice, objective, steps
-from nbsketch.fitting import objective as reduction
+from nbsketch.fitting import choice, penalty, steps
 from nbsketch.fitting import plan as sizes
 from nbsketch.fitting.plan import takes_all_rows
 from nbsketch.fitting.steps import select_method
@@ -182,16 +181,16 @@ def test_the_penalty_of_many_rows_is_that_of_a_smaller_problem(monkeypatch):
 
     In the mean over seeds. That of the smaller problem is six times as large.
     """
-    monkeypatch.setattr(objective, "_SMALL_PATH", 0.0)
-    monkeypatch.setattr(reduction, "_ROWS", 1000)
-    monkeypatch.setattr(reduction, "_ROWS_WORK", 0.0)
-    paths, path = [], reduction.LeftOutErrors.path
+    monkeypatch.setattr(penalty, "_SMALL_PATH", 0.0)
+    monkeypatch.setattr(penalty, "_ROWS", 1000)
+    monkeypatch.setattr(penalty, "_ROWS_WORK", 0.0)
+    paths, path = [], penalty.LeftOutErrors.path
 
     def spy(part, *arguments):
         paths.append((part.design.shape[0], path(part, *arguments)))
         return paths[-1][1]
 
-    monkeypatch.setattr(reduction.LeftOutErrors, "path", spy)
+    monkeypatch.setattr(penalty.LeftOutErrors, "path", spy)
     ratios = []
     for seed in range(2):
         rng = np.random.default_rng(seed)

@@ -23,7 +23,7 @@ from nbsketch._report.progress import (
     watching,
 )
 from nbsketch.fitting import growth as budget
-from nbsketch.fitting import methods, objective, steps
+from nbsketch.fitting import methods, penalty, steps
 from nbsketch.fitting import plan as sizes
 from nbsketch.solvers.conjugate import NotConvergedError, conjugate_path
 
@@ -234,7 +234,7 @@ def test_a_solver_does_not_go_on_for_longer_than_the_limit(monkeypatch):
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_a_path_of_penalties_ends_with_the_time(surface, monkeypatch):
     clock = Clock(monkeypatch)
-    (X, y), fitted, ends = surface, objective._Part.fitted, []
+    (X, y), fitted, ends = surface, penalty._Part.fitted, []
 
     def late(state):
         clock.now += 1.0
@@ -244,13 +244,13 @@ def test_a_path_of_penalties_ends_with_the_time(surface, monkeypatch):
         ends.append((clock.now, is_stopped()))
         return values
 
-    monkeypatch.setattr(objective._Part, "fitted", counted)
+    monkeypatch.setattr(penalty._Part, "fitted", counted)
     options = {"size": 40, "bandwidth": 1.0, "random_state": 0, "callback": late}
     found = JointQuantileRegressor((0.2, 0.8), max_seconds=40, **options).fit(X, y)
     # Each Newton step takes a second; then five penalties are tried on the folds.
     assert ends[0][0] > 2 and not ends[0][1]
     late_fits = sum(stopped for _, stopped in ends)
-    assert 5 * objective._FEWEST <= late_fits <= 5 * (objective._FEWEST + 1)
+    assert 5 * penalty._FEWEST <= late_fits <= 5 * (penalty._FEWEST + 1)
     assert found.score(X, y) > 0.5 * found.score(0 * X, y)
 
 

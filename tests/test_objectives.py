@@ -24,14 +24,14 @@ from nbsketch import (
     SquareLoss,
     StochasticSolver,
 )
-from nbsketch.fitting import objective as penalties
 from nbsketch.fitting import objectives
-from nbsketch.fitting.objective import AlphaPath, LeftOutErrors
+from nbsketch.fitting import penalty as penalties
 from nbsketch.fitting.objectives import (
     JointQuantileObjective,
     ScalarObjective,
     regression_objective,
 )
+from nbsketch.fitting.penalty import AlphaPath, LeftOutErrors
 from nbsketch.fitting.plan import SolveOptions
 from nbsketch.solvers._newton.start import class_starts, shared
 from nbsketch.solvers.design import ArrayDesign

@@ -12,9 +12,9 @@ from nbsketch import (
     SketchedKernelRegressor,
     TabularKernelRegressor,
 )
-from nbsketch.fitting import objective as penalties
-from nbsketch.fitting.objective import AlphaPath, LeftOutErrors
+from nbsketch.fitting import penalty as penalties
 from nbsketch.fitting.objectives import ScalarObjective
+from nbsketch.fitting.penalty import AlphaPath, LeftOutErrors
 from nbsketch.solvers.design import ArrayDesign
 
 MARGINS = ["hinge", "squared-hinge", "logistic"]

@@ -10,8 +10,8 @@ from tables import prepare
 
 import nbsketch
 from nbsketch import HuberLoss, OutlierWarning, PinballLoss, TabularKernelRegressor
-from nbsketch.fitting.objective import held_out_errors, without_tails
 from nbsketch.fitting.objectives import ScalarObjective
+from nbsketch.fitting.penalty import held_out_errors, without_tails
 from nbsketch.fitting.plan import SolveOptions
 from nbsketch.rows.outliers import (
     RobustPath,

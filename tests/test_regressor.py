@@ -31,7 +31,7 @@ from nbsketch import (
     _expansion,
     _sketch_map,
 )
-from nbsketch.fitting import objective as penalties
+from nbsketch.fitting import penalty as penalties
 from nbsketch.solvers import scratch
 
 N, D = 60, 3

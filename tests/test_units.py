@@ -22,8 +22,8 @@ from nbsketch import (
     TabularKernelRegressor,
 )
 from nbsketch._jit.tuning import FAMILIES
-from nbsketch.fitting.objective import LeftOutErrors
 from nbsketch.fitting.objectives import loss_at, regression_objective
+from nbsketch.fitting.penalty import LeftOutErrors
 from nbsketch.gram import SymmetricGram
 from nbsketch.kernels import GaussianKernel, LaplacianKernel, varying_features
 from nbsketch.losses import HuberLoss
@@ -327,7 +327,7 @@ def test_the_penalty_of_fewer_features_is_corrected_to_that_of_all(monkeypatch):
     every, few = (part._ridge_alpha(part._ridge()) for part in (of(Z), of(Z @ leading)))
     assert few > 5 * every
     found = of(Z).smaller_alpha(30, 10**6)
-    monkeypatch.setattr("nbsketch.fitting.objective._LEAST_RATIO", 1.0)
+    monkeypatch.setattr("nbsketch.fitting.penalty._LEAST_RATIO", 1.0)
     uncorrected = of(Z).smaller_alpha(30, 10**6)
     np.testing.assert_allclose(found / uncorrected, every / few, rtol=0.02)
 

@@ -11,8 +11,8 @@ from nbsketch import (
     SketchedSGDClassifier,
     SketchedSGDRegressor,
 )
-from nbsketch.fitting.objective import LeftOutErrors
 from nbsketch.fitting.objectives import ScalarObjective
+from nbsketch.fitting.penalty import LeftOutErrors
 from nbsketch.losses import HuberLoss
 from nbsketch.solvers.design import ArrayDesign, centered
 from nbsketch.solvers.spectrum import extended

@@ -18,14 +18,14 @@ from numpy.typing import NDArray
 
 from nbsketch._machine.memory import fits
 from nbsketch._report.progress import report
-from nbsketch.fitting.objective import (
-    FeatureSolution,
+from nbsketch.fitting.objective import FeatureSolution
+from nbsketch.fitting.objectives import LeastSquaresObjective
+from nbsketch.fitting.penalty import (
     counted_rows,
     held_out_errors,
     vertex,
     without_tails,
 )
-from nbsketch.fitting.objectives import LeastSquaresObjective
 from nbsketch.fitting.sketched import SketchedData
 from nbsketch.gram import SymmetricGram, fold
 from nbsketch.losses import SquareLoss

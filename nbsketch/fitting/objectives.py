@@ -13,12 +13,8 @@ from numpy.typing import NDArray
 
 from nbsketch._report.validation import listed
 from nbsketch._report.warning import warn
-from nbsketch.fitting.objective import (
-    AlphaPath,
-    FeatureSolution,
-    LeftOutErrors,
-    Objective,
-)
+from nbsketch.fitting.objective import FeatureSolution, Objective
+from nbsketch.fitting.penalty import AlphaPath, LeftOutErrors
 from nbsketch.fitting.plan import SolveOptions, joint_size, least_squares_size
 from nbsketch.kernels import varying_features
 from nbsketch.losses import (
@@ -123,7 +119,8 @@ class ScalarObjective(Objective):
         order = np.argsort(-np.count_nonzero(self.targets > 0, axis=0), kind="stable")
         return replace(self, targets=self.targets[:, np.sort(order[:_MOST_CLASSES])])
 
-    def _is_expensive(self, rank: int) -> bool:
+    def is_expensive(self, rank: int) -> bool:
+        """Return whether a path of penalties on this many features is slow."""
         classes = self.targets.shape[1]
         return classes > 2 and rank * classes > _SMALL_CLASSES
 
@@ -286,7 +283,8 @@ class JointQuantileObjective(Objective):
         """Return the objective without constraints."""
         return replace(self, non_crossing=False)
 
-    def _is_expensive(self, rank: int) -> bool:
+    def is_expensive(self, rank: int) -> bool:
+        """Return whether a path of penalties on this many features is slow."""
         return rank * len(self.factor) > _SMALL_JOINT
 
     @property

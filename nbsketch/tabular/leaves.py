@@ -161,6 +161,6 @@ def pooled_error(leaves: Iterable[tuple[NDArray, Training]], tau: float) -> floa
             return np.inf
         squares = np.square(residual).sum(axis=1)
         w = np.isfinite(squares) * data.weights
-        total = total + w @ np.nan_to_num(squares)
-        count = count + w.sum()
+        total += w @ np.nan_to_num(squares)
+        count += w.sum()
     return total / count if count else np.inf

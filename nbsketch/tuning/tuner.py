@@ -271,7 +271,10 @@ class ScaleSearch:
             point = self._learned(selected, selection.point)
             pool["selected"] = Selection(selection.scaler, point)
         if selection is None or self._may_miss(rows, len(selection.features)):
-            point = self._learned(rows, self._start(rows, isotropic), warm)
+            start = spread_start(rows, isotropic)
+            if len(rows.scaler.center) >= self.few_columns:
+                start = outer_product_start(rows, start, self.rng)
+            point = self._learned(rows, start, warm)
             pool["learned"] = Selection(rows.scaler, point)
         return pool
 
@@ -294,13 +297,6 @@ class ScaleSearch:
         share = n_selected / q
         is_unlike = share < _DENSE if q <= _CHEAP else share > _SPARSE
         return is_unlike or rows.labels is not None
-
-    def _start(self, rows: Rows, isotropic: NDArray) -> NDArray:
-        """Return a point for all columns with the same mean distances."""
-        point = spread_start(rows, isotropic)
-        if len(rows.scaler.center) < self.few_columns:
-            return point
-        return outer_product_start(rows, point, self.rng)
 
     def _learned(
         self, rows: Rows, point: NDArray, warm: NDArray | None = None

@@ -148,8 +148,8 @@ class TabularKernelClassifier(ClassifierScore, LogProbabilities, TabularModel):
         self.calibration_ = calibration
         # Akaike's correction, because the calibration is fitted to these samples.
         n_parameters = N_SLOPES + chances.shape[1] - 1 + len(values)
-        self.loo_log_loss_ = float(np.average(logs, weights=w))
-        self.loo_log_loss_ += n_parameters / effective_number(w)
+        optimism = n_parameters / effective_number(w)
+        self.loo_log_loss_ = float(np.average(logs, weights=w) + optimism)
         wrong = chances.argmax(axis=1) != index
         self.loo_error_ = float(np.average(wrong, weights=w))
 

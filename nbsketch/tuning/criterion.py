@@ -390,8 +390,8 @@ def fill_by_differences(
     last: int,
 ) -> None:
     """Compute kernel values and slopes of tiles: see `_jit.tuning.distances`."""
-    args = rows, columns, values, height, triangle, first, last
-    distances(family == LAPLACIAN, *args)
+    is_l1 = family == LAPLACIAN
+    distances(is_l1, rows, columns, values, height, triangle, first, last)
     parts = [part[first * height : last * height] for part in (values, slopes)]
     norms = [np.zeros(size) for size in parts[0].shape]
     kernel_and_slope(PROFILES[family], *norms, *parts, triangle)

@@ -33,10 +33,10 @@ def linear_table(n=150, seed=0):
 
 def test_left_out_predictions_are_those_of_refits():
     X, y = linear_table()
-    folds = folds_of(150, None, None, np.random.default_rng(0))
-    assert_array_equal(np.sort(np.concatenate(folds)), np.arange(150))
     w = np.random.default_rng(1).uniform(0.5, 2, 150)
     Y = np.column_stack([y, -y])
+    folds = folds_of(training(X, Y, w), 0, np.random.default_rng(0))
+    assert_array_equal(np.sort(np.concatenate(folds)), np.arange(150))
     partner, left_out = fit_partner(Ridge(3.0), training(X, Y, w), folds, 0)
     total = np.zeros((150, 2))
     for fold in folds:
@@ -68,13 +68,13 @@ def test_threads_of_partners_are_those_of_nbsketch(monkeypatch):
 def test_folds_are_whole_blocks_and_stratified():
     rng = np.random.default_rng(0)
     labels = np.repeat(np.arange(-1, 7), 10)
-    folds = folds_of(80, labels, None, rng)
+    folds = folds_of(training(np.eye(80), np.zeros((80, 1)), labels=labels), 0, rng)
     assert_array_equal(np.sort(np.concatenate(folds)), np.arange(10, 80))
     for fold in folds:
         others = np.setdiff1d(np.arange(80), fold)
         assert not set(labels[fold]) & set(labels[others])
     classes = np.repeat([0, 1], [90, 10])
-    for fold in folds_of(100, None, classes, rng):
+    for fold in folds_of(training(np.eye(100), classes[:, None]), 2, rng):
         assert_array_equal(np.bincount(classes[fold]), [18, 2])
 
 
@@ -85,7 +85,8 @@ def test_folds_without_which_all_rows_are_of_one_class_have_no_fit(folds, rng):
     with pytest.warns(UserWarning, match="class True is in one fold"):
         assert model.fit(X, y).predict_proba(X).shape == (100, 2)
     strata = np.repeat([0, 1], 50)
-    assert folds_of(100, strata, strata, rng) == []
+    data = training(X, strata[:, None], labels=strata)
+    assert folds_of(data, 2, rng) == []
 
 
 def test_a_partner_joins_the_stack_in_its_units():
@@ -257,7 +258,7 @@ def test_trees_of_several_classes_are_tried_on_two_folds():
 
 def test_a_partner_that_is_not_worth_its_time_has_no_fits(rng):
     data = training(rng.normal(size=(30, 2)), rng.normal(size=(30, 1)))
-    folds = folds_of(30, None, None, rng)
+    folds = folds_of(data, 0, rng)
     asked = []
 
     def is_worth(values):

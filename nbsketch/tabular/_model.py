@@ -230,12 +230,10 @@ class TabularModel(SaveMixin, CallbackSupportMixin, BaseEstimator):
         Y = data.Y[left_out.drawn]
         data = data.take(left_out.kept)
         count = 0
-        strata = None
         if classes is not None:
             count = len(np.unique(classes))
-            strata = classes[left_out.kept]
-            data = data._replace(Y=strata[:, None])
-        folds = folds_of(len(data.Y), data.labels, strata, rng)
+            data = data._replace(Y=classes[left_out.kept, None])
+        folds = folds_of(data, count, rng)
         place = np.searchsorted(left_out.kept, left_out.drawn)
         is_usual = isinstance(self.partners, str)
         if is_usual:

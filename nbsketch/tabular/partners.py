@@ -104,24 +104,25 @@ def check_partners(partners: Any, classification: bool) -> list[Any]:
     return list(given)
 
 
-def folds_of(
-    n: int, labels: NDArray | None, strata: NDArray | None, rng: np.random.Generator
-) -> list[NDArray]:
-    """Return the rows of each fold: whole blocks, or random rows of each stratum.
+def folds_of(data: Training, classes: int, rng: np.random.Generator) -> list[NDArray]:
+    """Return the rows of each fold: whole blocks, or random rows of each class.
 
-    Folds that would leave training rows of a single stratum are dropped.
+    Folds that would leave training rows of a single class are dropped. Arguments are
+    those of `fit_partner`.
     """
-    if labels is None:
+    n = len(data.Y)
+    strata = data.Y[:, 0]
+    if data.labels is None:
         order = rng.permutation(n)
-        if strata is not None:
+        if classes:
             order = order[np.argsort(strata[order], kind="stable")]
         place = np.empty(n, dtype=np.intp)
         place[order] = np.arange(n) % _FOLDS
     else:
-        place = np.where(labels >= 0, labels % _FOLDS, -1)
+        place = np.where(data.labels >= 0, data.labels % _FOLDS, -1)
     folds = [np.flatnonzero(place == k) for k in range(_FOLDS)]
     folds = [fold for fold in folds if 0 < len(fold) < n]
-    if strata is None:
+    if not classes:
         return folds
     return [fold for fold in folds if np.ptp(np.delete(strata, fold))]
 

@@ -316,11 +316,11 @@ def stored_design(
 
 
 def sketched_columns(
-    kernel: Kernel, X: Any, sketch: Sketch, dtype: Any = np.float32
+    kernel: Kernel, X: Any, sketch: Sketch
 ) -> SketchedColumns | PartitionedColumns:
     """Return K S^T as an operator, on the workers for distributed X."""
     kind = PartitionedColumns if isinstance(X, PartitionedRows) else SketchedColumns
-    return kind(kernel, X, sketch, dtype=dtype)
+    return kind(kernel, X, sketch)
 
 
 class StreamedDesign(scratch.IndexedDesign):

@@ -48,7 +48,6 @@ from nbsketch.gram import SymmetricGram
 from nbsketch.solvers._linear.systems import least_penalty
 from nbsketch.solvers.conjugate import (
     NotConvergedError,
-    columns_dtype,
     conjugate_path,
     solve_nystrom,
     values_dtype,
@@ -175,13 +174,10 @@ class Method(ABC):
         is_chosen = self.plan.alpha is None
         return FittedCertificate(self.data, self.objective, self._tol, is_chosen)
 
-    def _columns(self, alpha: float) -> Any:
-        """Return K S^T, with values in the dtype that the penalty requires."""
-        data = self.data
-        size, n = data.sketch.shape
-        relative = alpha / values_scale(data) / self.objective.loss_scale
-        dtype = columns_dtype(n, size, relative, self._tol)
-        return sketched_columns(data.kernel, data.rows, data.sketch, dtype)
+    @property
+    def _columns(self) -> Any:
+        """K S^T."""
+        return sketched_columns(self.data.kernel, self.data.rows, self.data.sketch)
 
     def threads(self) -> AbstractContextManager:
         """Limit BLAS to one thread for iterative solvers, for any n."""
@@ -412,7 +408,7 @@ class Nystrom(ClosedForm):
         """
         targets = self.objective.targets
         size, n = self.data.sketch.shape
-        columns = self._columns(self.alpha)
+        columns = self._columns
         penalties = self._penalties()
         for alpha in penalties if self._is_too_slow() else penalties[:1]:
             try:
@@ -473,7 +469,8 @@ class Passes(Newton):
         with one_thread():
             least = min(penalties)
             scale = self.objective.loss_scale
-            design = LandmarkDesign(self._columns(least), least / scale)
+            tol = self._tol * scale / self.objective.slope_ratio()
+            design = LandmarkDesign(self._columns, least / scale, tol)
             for solution in self.objective.path(design, penalties, options):
                 yield self._certificate.of_columns(solution, design)
 

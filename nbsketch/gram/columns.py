@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
+from copy import copy
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -114,6 +116,10 @@ class SketchedOperator(ABC):
     def take(self, rows: NDArray) -> ColumnBlocks:
         """Return the rows of an index, in ascending order."""
 
+    @abstractmethod
+    def rounded(self) -> SketchedOperator:
+        """Return them with values in float32, unless a dtype was chosen."""
+
 
 class ColumnBlocks:
     """Rows of Z = K S^T in blocks, stored or evaluated in each pass, and sums of them.
@@ -176,11 +182,11 @@ class ColumnBlocks:
         X = self._X[start:stop]
         shape = (stop - start, self.shape[1])
         if self._product.dtype != self.dtype:
-            return self._rounded(self._product(X, self._product.dtype))
+            return self._transposed(self._product(X, self._product.dtype))
         out = np.empty(shape, self.dtype) if out is None else out[: stop - start]
         return self._product.fill_rows(X, out)
 
-    def _rounded(self, values: NDArray) -> NDArray:
+    def _transposed(self, values: NDArray) -> NDArray:
         return np.ascontiguousarray(values.T, dtype=self.dtype)
 
     def _cuts(self) -> Iterator[tuple[int, int]]:
@@ -212,9 +218,9 @@ class SketchedColumns(ColumnBlocks, SketchedOperator):
         Rows.
     sketch : Sketch of shape (s, n)
         S; only its active columns are evaluated.
-    dtype : {float32, float64}, default=float32
-        Dtype of the values. Rows at large distances, in bandwidths, have values in
-        float64.
+    dtype : {float32, float64} or None, default=None
+        Dtype of the values. None: float64, and float32 in solvers if their tolerance
+        allows it. Rows at large distances, in bandwidths, have values in float64.
     memory : float or None, default=None
         Maximum bytes of the values. None: `nbsketch.get_memory_limit`, and at most
         1.5e9 if no limit is set.
@@ -243,11 +249,14 @@ class SketchedColumns(ColumnBlocks, SketchedOperator):
         X: Any,
         sketch: Any,
         *,
-        dtype: DTypeLike = np.float32,
+        dtype: DTypeLike | None = None,
         memory: float | None = None,
     ) -> None:
         X = check_rows("X", X)
         n = X.shape[0]
+        self._make = partial(SketchedColumns, kernel, X, sketch, memory=memory)
+        self._is_chosen = dtype is not None
+        dtype = dtype or np.float64
         kernel.check_domain("X", X)
         form = kernel.compiled_form(X.shape[1])
         self._given = X
@@ -279,13 +288,24 @@ class SketchedColumns(ColumnBlocks, SketchedOperator):
         """Return Z[rows] V, with rows and values in float64 for any `dtype`."""
         return self._exact(self._given[rows]).T @ V
 
+    def rounded(self) -> SketchedColumns:
+        """Return them with values in float32, unless a dtype was chosen."""
+        if self._is_chosen:
+            return self
+        if self._core is None:
+            return self._make(dtype=np.float32)
+        rounded = copy(self)
+        rounded.dtype = np.dtype(np.float32)
+        rounded._kept = [Z.astype(np.float32) for Z in self._kept]
+        return rounded
+
     def _keep_with_core(self) -> NDArray:
         """Store all values, and return S K S^T computed from them."""
         core = np.zeros(2 * (self.shape[1],))
         weights = as_tiled(self._sketch.weights)
         for start, stop in self._cuts():
             values = self._product(self._X[start:stop])
-            self._kept.append(self._rounded(values))
+            self._kept.append(self._transposed(values))
             low, high = np.searchsorted(self.active, [start, stop])
             rows = self.active[low:high] - start
             weights.add_block(int(low), values.T[rows], core)

@@ -1,7 +1,7 @@
 """Features and sketched columns stored with the partitions of a Dask array."""
 
 from collections.abc import Callable, Iterable, Sequence
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -179,35 +179,35 @@ class PartitionedColumns(SketchedOperator):
         Rows.
     sketch : Sketch of shape (s, n)
         S.
-    dtype : {float32, float64}, default=float32
+    dtype : {float32, float64} or None, default=None
         Dtype of the values, as in `nbsketch.gram.SketchedColumns`.
     """
 
     def __init__(
-        self,
-        kernel: KernelLike,
-        X: PartitionedRows,
-        sketch: Any,
-        dtype: Any = np.float32,
+        self, kernel: KernelLike, X: PartitionedRows, sketch: Any, dtype: Any = None
     ) -> None:
+        self._make = partial(PartitionedColumns, kernel, X, sketch)
+        self._is_chosen = dtype is not None
         self.shape = (len(X), sketch.shape[0])
         self._sketch = sketch
         self._X = X
         chosen = X[sketch.columns]
         form = kernel.compiled_form(X.shape[1])
         center = middle_of(chosen)
-        self.dtype = dtype = values_type(form, chosen, dtype, center)
+        self.dtype = dtype = values_type(form, chosen, dtype or np.float64, center)
         landmarks = rounded_rows(form, chosen, dtype, center)
         self._exact = Product(kernel, chosen, sketch.weights)
         self._product = Product(kernel, landmarks, sketch.weights, dtype)
         self._columns: Callable[[NDArray], ColumnBlocks] = partial(
             _columns, product=self._product, form=form, center=center
         )
-        if fits_workers(dtype.itemsize * int(np.prod(self.shape))):
-            stored = partial(_stored, make=self._columns)
-            self._partitions = X.partitions.map(stored).kept()
-        else:
-            self._partitions = X.partitions.map(self._columns)
+
+    @cached_property
+    def _partitions(self) -> Any:
+        """Columns of each partition, stored in the first pass if they fit."""
+        if not fits_workers(self.dtype.itemsize * int(np.prod(self.shape))):
+            return self._X.partitions.map(self._columns)
+        return self._X.partitions.map(partial(_stored, make=self._columns)).kept()
 
     def core(self) -> NDArray:
         """Return S K S^T of shape (s, s), evaluated in float64."""
@@ -233,6 +233,10 @@ class PartitionedColumns(SketchedOperator):
     def take(self, rows: NDArray) -> ColumnBlocks:
         """Return the rows of an ascending index, gathered in this process."""
         return self._columns(self._X[rows])
+
+    def rounded(self) -> SketchedOperator:
+        """Return them with values in float32, unless a dtype was chosen."""
+        return self if self._is_chosen else self._make(dtype=np.float32)
 
 
 def _columns(

@@ -33,13 +33,7 @@ from nbsketch.solvers._linear.conjugate_gradients import (
     as_operator,
     check_columns,
 )
-from nbsketch.solvers._linear.systems import (
-    ColumnSystem,
-    KernelSystem,
-    SketchedSystem,
-    nugget,
-    rounded,
-)
+from nbsketch.solvers._linear.systems import ColumnSystem, KernelSystem, SketchedSystem
 from nbsketch.solvers.solution import Callback, Progress, Solution, State
 
 # Coefficients with a larger relative gap are unusable: early iterates of dual
@@ -245,18 +239,6 @@ def values_dtype(n: int, alpha: float, tol: float = 1e-3) -> np.dtype:
     eps = float(np.finfo(np.float32).eps)
     coarse = n * (eps / (n * alpha)) ** 2 > tol / 4
     return np.dtype(np.float64 if coarse else np.float32)
-
-
-def columns_dtype(n: int, size: int, alpha: float, tol: float) -> np.dtype:
-    """Return the dtype of the values of K S^T, float32 or float64, for k(x, x) = 1.
-
-    Rounding changes Z^T y by a vector of norm eps |y| / sqrt(n), which adds its square
-    divided by alpha delta to the relative gap: float32 is used if this is below a
-    quarter of `tol`.
-    """
-    delta = nugget(n * alpha, n / size)
-    lost = rounded(np.float32) ** 2 / (alpha * delta)
-    return np.dtype(np.float64 if lost > tol / 4 else np.float32)
 
 
 def solve_conjugate(
@@ -528,5 +510,6 @@ def solve_nystrom(
     limits = Limits.checked(tol, max_passes, max_seconds)
     Y = check_columns(Y, columns.shape[0])
     rotated = RotatedOutputs(Y, output, sample_weight, fit_intercept)
-    system = SketchedSystem(columns, rotated, [check_positive("alpha", alpha)])
+    alphas = [check_positive("alpha", alpha)]
+    system = SketchedSystem(columns, rotated, alphas, limits.tol)
     return ConjugateSearch(system, state, limits, callback).checked_solution()

@@ -33,7 +33,7 @@ from nbsketch.solvers._linear.cholesky import (
     solve_upper,
 )
 from nbsketch.solvers._linear.conjugate_gradients import Inverse
-from nbsketch.solvers._linear.systems import nugget
+from nbsketch.solvers._linear.systems import as_rounded, largest_value, nugget
 from nbsketch.solvers._newton.smooth import SmoothSearch
 from nbsketch.solvers.design import Design
 from nbsketch.solvers.solution import State
@@ -101,6 +101,8 @@ class LandmarkDesign(WhitenedColumns):
         K S^T.
     alpha : float
         The smallest penalty, which determines `nugget`.
+    tol : float, default=0
+        Relative gap, for the square loss; values are in float32 if it allows that.
 
     Attributes
     ----------
@@ -110,12 +112,15 @@ class LandmarkDesign(WhitenedColumns):
 
     columns: SketchedOperator
 
-    def __init__(self, columns: SketchedOperator, alpha: float) -> None:
+    def __init__(
+        self, columns: SketchedOperator, alpha: float, tol: float = 0.0
+    ) -> None:
         core = columns.core()
         n, s = columns.shape
         delta = nugget(n * alpha, float(np.trace(core)) / s)
         upper, self.nugget = raised_cholesky(core.T, delta)
-        super().__init__(columns, upper)
+        largest = largest_value(core, n)
+        super().__init__(as_rounded(columns, upper, largest, alpha, tol), upper)
 
     @cached_property
     def scatter(self) -> tuple[NDArray, NDArray]:

@@ -84,6 +84,8 @@ _NUGGET_COST = 5e-6
 # Maximum effect of the nugget, relative to its share of n alpha: more is due to
 # rounding of single precision values.
 _MOST_COST = 100.0
+# Rounding of rows, in bandwidths, moves values by about this many times that of values.
+_ROUNDED_ROWS = 10.0
 # Share of `tol` that rounding of the quadratic form may take.
 _DIGITS = 1e-2
 # Rows of the sample of a preconditioner: at most this many per row of the sketch,
@@ -286,7 +288,7 @@ class SketchPreconditioner(ABC):
         self.share = share
         rounding = _JITTER * np.finfo(core.dtype).eps * len(core) ** -0.5
         self._jitter = max(nugget, rounding * float(np.trace(core)))
-        self._upper = raised_cholesky(core.T, self._jitter)[0]  # C is symmetric
+        self.upper = raised_cholesky(core.T, self._jitter)[0]  # C is symmetric
 
     @abstractmethod
     def scatter(self, V: NDArray) -> NDArray:
@@ -299,12 +301,12 @@ class SketchPreconditioner(ABC):
     def half(self, R: NDArray) -> NDArray:
         """Return T^{-T} R for T^T T = C, whose squared norms are r^T C^{-1} r."""
         size, V = scaled_columns(R)
-        return solve_upper(self._upper, V, 1) * size
+        return solve_upper(self.upper, V, 1) * size
 
     def core_solve(self, R: NDArray) -> NDArray:
         """Return C^{-1} R."""
         size, V = scaled_columns(R)
-        return solve_positive_upper(self._upper, V) * size
+        return solve_positive_upper(self.upper, V) * size
 
 
 class FalkonPreconditioner(SketchPreconditioner):
@@ -337,7 +339,7 @@ class FalkonPreconditioner(SketchPreconditioner):
     def solve(self, R: NDArray, alphas: NDArray) -> NDArray:
         """Return P^{-1} R for R of shape (s, d), with one penalty per column."""
         size, V = scaled_columns(R)
-        Z = solve_positive_upper(self._upper, V)
+        Z = solve_positive_upper(self.upper, V)
         for c, alpha in enumerate(alphas.tolist()):
             upper, correction = self._penalized_by(alpha)
             Z[:, c] = self._n * solve_positive_upper(upper, Z[:, c])
@@ -399,12 +401,12 @@ class SamplePreconditioner(SketchPreconditioner):
     def solve(self, R: NDArray, alphas: NDArray) -> NDArray:
         """Return P^{-1} R for R of shape (s, d), with one penalty per column."""
         size, V = scaled_columns(R)
-        V = solve_upper(self._upper, V, 1)
+        V = solve_upper(self.upper, V, 1)
         for c, alpha in enumerate(alphas.tolist()):
             if alpha not in self._penalized:
                 self._penalized[alpha] = raised_cholesky(self._matrix, alpha)[0]
             V[:, c] = solve_positive_upper(self._penalized[alpha], V[:, c])
-        return solve_upper(self._upper, V) * size
+        return solve_upper(self.upper, V) * size
 
     def _whitened(self) -> tuple[NDArray, NDArray]:
         """Return the sum of the rows, and T^{-T} G T^{-1} above the diagonal."""
@@ -414,11 +416,11 @@ class SamplePreconditioner(SketchPreconditioner):
         for block in self._rows.blocks():
             weights = self._weights[start : start + len(block)]
             half = np.asfortranarray(block.T * np.sqrt(weights))
-            half = solve_upper(self._upper, half, 1)
+            half = solve_upper(self.upper, half, 1)
             matrix = scipy.linalg.blas.dsyrk(1.0, half, 1.0, matrix, overwrite_c=True)
             offset += weights @ block
             start += len(block)
-        mean = solve_upper(self._upper, offset, 1)
+        mean = solve_upper(self.upper, offset, 1)
         matrix -= np.outer(mean, mean / self._total)
         return offset, matrix / len(self._weights)
 
@@ -441,6 +443,27 @@ def rounded(dtype: Any) -> float:
     return float(np.finfo(dtype).eps) / 12**0.5
 
 
+def as_rounded(
+    columns: SketchedOperator, upper: NDArray, largest: float, alpha: float, tol: float
+) -> SketchedOperator:
+    """Return K S^T, with values in float32 if their rounding is negligible.
+
+    Errors of Z^T e are independent, one per row of the sketch: they add their form with
+    (alpha T^T T)^{-1}, of the size of its trace, to the gap. T is in the upper triangle
+    of `upper`; `largest` is about the largest k(x, x).
+    """
+    s = len(upper)
+    signs = np.random.default_rng(0).choice([-1.0, 1.0], s)
+    form = float(np.square(solve_upper(upper, signs, 1)).sum()) / (s * alpha)
+    size = _ROUNDED_ROWS * rounded(np.float32) * largest
+    return columns.rounded() if size**2 * form <= tol / 4 else columns
+
+
+def largest_value(core: NDArray, n: int) -> float:
+    """Return approximately the largest k(x, x), for n rows and E[S^T S] = I."""
+    return float(np.diagonal(core).max(initial=0)) * len(core) / n
+
+
 class Bound(NamedTuple):
     """A quadratic form whose inverse measures residuals, divided by a factor."""
 
@@ -461,37 +484,40 @@ class SketchedSystem(ColumnSystem):
         columns: SketchedOperator,
         outputs: RotatedOutputs,
         alphas: Sequence[float] | NDArray,
+        tol: float,
     ) -> None:
         super().__init__(outputs, alphas)
-        self.columns = columns
         self.s = columns.shape[1]
         self.shape = (self.s, self.Y.shape[1])
         self.core = columns.core()
         mean = float(np.trace(self.core)) / self.s
-        shift = self.n * float(self.alphas.min(initial=np.inf))
-        self.delta = nugget(shift, mean)
+        alpha = float(self.alphas.min(initial=np.inf))
+        self.delta = nugget(self.n * alpha, mean)
         self._sampled = sampled_rows(self.weights, _SAMPLED_ERRORS)
-        # Approximately the largest k(x, x), for E[S^T S] = I.
-        self._largest = float(np.diagonal(self.core).max(initial=0)) * self.s / self.n
+        self._largest = largest_value(self.core, self.n)
         rows = self.weights
+        self.factors = self._preconditioner(columns, rows)
+        kept = self.factors.upper, self._largest, alpha, tol
+        self.columns = as_rounded(columns, *kept)
         sides = np.column_stack([rows[:, None] * self.Y, rows]) / self.n
-        products = columns.adjoint(sides)
+        products = self.columns.adjoint(sides)
         self.right = products[:, :-1]
         self.offset = products[:, -1]
         self.start = rows @ np.square(self.Y) / (2 * self.n)
-        self.factors = self._preconditioner(rows)
 
-    def _preconditioner(self, weights: NDArray) -> SketchPreconditioner:
+    def _preconditioner(
+        self, columns: SketchedOperator, weights: NDArray
+    ) -> SketchPreconditioner:
         most = min(_SAMPLED * self.s, int(_SAMPLED_WORK * self.n / self.s))
         drawn = sampled_rows(weights, most)
         if len(drawn) < _LEAST_SAMPLED * self.s:
-            unit = self.columns.unit() * float(self.fit_intercept)
-            least = float(weights[self.columns.active].min())
-            share = min(1.0, least / self.columns.squared_norm())
+            unit = columns.unit() * float(self.fit_intercept)
+            least = float(weights[columns.active].min())
+            share = min(1.0, least / columns.squared_norm())
             return FalkonPreconditioner(self.core, self.n, self.delta, unit, share)
         # The sample only affects the number of passes.
         return SamplePreconditioner(
-            self.core, self.delta, self.columns.take(drawn), weights[drawn],
+            self.core, self.delta, columns.take(drawn), weights[drawn],
             len(drawn) / self.n, self.fit_intercept,
         )  # fmt: skip
 

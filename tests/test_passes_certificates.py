@@ -4,6 +4,7 @@ import warnings
 
 import numpy as np
 import pytest
+from reference import dense_sketch
 from test_certificates import LongDouble, backward, forward, long_cholesky
 
 from nbsketch import (
@@ -12,6 +13,7 @@ from nbsketch import (
     GaussianKernel,
     HuberLoss,
     LogisticLoss,
+    MaternKernel,
     PinballLoss,
     PoissonLoss,
     SketchedKernelClassifier,
@@ -245,3 +247,32 @@ def test_what_the_nugget_hides_is_that_of_an_inverse():
     found = design.lost_to_nugget(W)
     assert 2 * delta * g @ g < found
     assert found == pytest.approx(hidden, rel=1e-2)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "alpha", "dtype"),
+    [
+        (MaternKernel(1.0, nu=0.5), 1e-7, np.float32),
+        (MaternKernel(2.0), 1e-7, np.float32),
+        (GaussianKernel(3.0), 1e-11, np.float64),
+    ],
+)
+def test_values_are_rounded_where_it_costs_little(kernel, alpha, dtype):
+    """The cost of rounded columns, by dense matrices, is below a quarter of `tol`."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(1500, 3))
+    y = np.sin(X[:, 0]) + 0.1 * rng.normal(size=1500)
+    S = SubsamplingSketch(200).draw(1500, 0)
+    design = LandmarkDesign(SketchedColumns(kernel, X, S), alpha, 1e-3)
+    assert design.columns.dtype == dtype
+    Z, C = kernel(X) @ dense_sketch(S).T, SketchedColumns(kernel, X, S).core()
+    C = C + design.nugget * np.eye(200)
+
+    def objective(Z_fit):
+        g = np.linalg.solve(Z_fit.T @ Z_fit / 1500 + alpha * C, Z_fit.T @ y / 1500)
+        return np.square(y - Z @ g).mean() / 2 + alpha / 2 * g @ C @ g
+
+    lost = objective(Z.astype(np.float32).astype(float)) / objective(Z) - 1
+    assert (lost < 1e-3 / 4) == (dtype == np.float32)
+    values = SketchedColumns(kernel, X, S, dtype=np.float64)
+    assert LandmarkDesign(values, 1e-2, 1.0).columns is values

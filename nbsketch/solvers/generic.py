@@ -203,10 +203,10 @@ def check_slopes(u: NDArray, problem: GenericProblem) -> None:
     """
     values = problem.values(u)
     a = problem.derivatives(u)
-    # Only rows of the same class are compared.
-    labels = problem.y if problem.loss.is_classification else np.zeros(len(u))
+    y = problem.y
     for shift in range(1, min(len(u), 9)):
-        same = np.roll(labels, shift) == labels
+        # Only rows of the same class are compared.
+        same = (np.roll(y, shift) == y) | (not problem.loss.is_classification)
         v = np.roll(u, shift)
         loss = np.roll(values, shift)
         below = values + a * (v - u) - loss

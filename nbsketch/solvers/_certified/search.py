@@ -322,7 +322,10 @@ class CertifiedSearch(ABC):
 
     def _step_length(
         self,
-        loss_slopes: Callable[[float], tuple[float, float]],
+        part: NewtonProblem,
+        res: NDArray,
+        move: NDArray,
+        center: NDArray,
         change: NDArray,
         other_slope: float = 0.0,
     ) -> float:
@@ -330,8 +333,10 @@ class CertifiedSearch(ABC):
 
         Parameters
         ----------
-        loss_slopes : callable
-            Two derivatives, at a step, of the sum of the losses of the active rows.
+        part : NewtonProblem
+            Problem of the active rows.
+        res, move, center : ndarray of shape (m, rows)
+            Their residuals, changes of predictions, and dual point of the smoothing.
         change : ndarray
             Change of the coefficients.
         other_slope : float
@@ -341,7 +346,9 @@ class CertifiedSearch(ABC):
         alpha = self.problem.alpha
         slope = alpha * np.vdot(self.coef, change) - other_slope / n
         quadratic = alpha * np.vdot(change, change)
-        return convex_step(loss_slopes, self.slope, n, float(slope), float(quadratic))
+        numbers = self.slope, n, float(slope), float(quadratic)
+        point = res, move, center, self.sigma
+        return convex_step(lambda t: part.slopes(t, *point), *numbers)
 
     def _verify(self) -> None:
         """Certify the end of a round and keep the best certificate."""

@@ -218,10 +218,10 @@ class NewtonSearch(CertifiedSearch):
         active = self.active
         part = self.active.problem
         move = part.predict(D, shift)
-        point = active.res, move, active.center, self.sigma
         inactive = np.vdot(active.inactive_gradient, D @ p.mixed_T)
         inactive += active.inactive_totals @ (shift @ p.mix)
-        t = self._step_length(lambda t: part.slopes(t, *point), D, float(inactive))
+        rows = active.res, move, active.center
+        t = self._step_length(part, *rows, D, float(inactive))
         farthest = max(float(move.max()), -float(move.min()))
         if t * farthest > active.reach:
             t = active.reach / farthest

@@ -137,8 +137,7 @@ class SmoothSearch(CertifiedSearch):
         return p.flat(image, change.sum(axis=1) / p.n), move
 
     def _length(self, D: NDArray, shift: NDArray) -> float:
-        point = self.res, self.move, self.center, self.sigma
-        t = self._step_length(lambda t: self.problem.slopes(t, *point), D)
+        t = self._step_length(self.problem, self.res, self.move, self.center, D)
         self.res -= t * self.move
         return t
 

@@ -84,7 +84,7 @@ class Splitting:
             point = self.res / sigma + ahead * left + a
             a = p.bounded(point)
             split = point - a
-            self._move(self._sums(self.res / sigma - split + a), sigma)
+            self._move(*self._sums(self.res / sigma - split + a), sigma)
             left = self.res / sigma - split
         return State(self.coef, self.intercept, a.T.copy(), following * sigma)
 
@@ -100,27 +100,27 @@ class Splitting:
         """Fit all terms by ridge regression."""
         spread = self.problem.spread(self.res)
         limit = _OUTLYING * spread
-        self._move(self._sums(np.clip(self.res, -limit, limit) / spread), spread)
+        self._move(*self._sums(np.clip(self.res, -limit, limit) / spread), spread)
 
-    def _sums(self, a: NDArray) -> NDArray:
+    def _sums(self, a: NDArray) -> tuple[NDArray, NDArray]:
         """Return ``Z^T (s a)^T``, centered, and the sums of s a."""
         p = self.problem
         weighted = self.problem.weighted(a)
         totals = weighted.sum(axis=1)
         gradient = p.design.rmv(weighted.T) - np.outer(self.means, totals)
-        return np.vstack([gradient, totals])
+        return gradient, totals
 
-    def _move(self, sums: NDArray, sigma: float) -> None:
+    def _move(self, gradient: NDArray, totals: NDArray, sigma: float) -> None:
         """Fit the predictions plus sigma times a change, whose sums are given."""
         p = self.problem
         shift = p.alpha * p.n * sigma
-        rho = sigma * sums[:-1] @ p.mixed_T.T - shift * self.coef
+        rho = sigma * gradient @ p.mixed_T.T - shift * self.coef
         rho = self.vectors.T @ rho @ self.rotation
         rho /= np.outer(self.values, np.maximum(self.scales, 0.0)) + shift
         step = self.vectors @ rho @ self.rotation.T
         self.coef = self.coef + step
         if p.fit_intercept:
-            change = sigma * sums[-1] / self.mass - self.means @ step @ p.mixed_T
+            change = sigma * totals / self.mass - self.means @ step @ p.mixed_T
             shift_b = np.linalg.lstsq(p.mix.T, change, rcond=None)[0]
             self.intercept = self.intercept + shift_b
         self.res = p.residual(self.coef, self.intercept)

@@ -5,7 +5,7 @@ import pytest
 import scipy.optimize
 from numpy.testing import assert_allclose
 
-from nbsketch import SketchedKernelRegressor
+from nbsketch import MaternKernel, SketchedKernelRegressor
 from nbsketch.losses import (
     ELQ,
     HuberLoss,
@@ -268,3 +268,27 @@ def test_a_loss_of_norms_must_be_one():
     smooth = type("Radial", (LogCosh,), {"is_radial": True})()
     with pytest.raises(TypeError, match="`loss` must be linear-quadratic for this"):
         solve_radial(Z0, Y, smooth, np.eye(2), 1.0)
+
+
+class Absolute(Loss):
+    def value(self, x):
+        return np.abs(x)
+
+    def derivative(self, x):
+        return np.sign(x)
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_losses_with_kinks_come_close_to_their_minimum(seed):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(200, 3))
+    y = np.sin(2 * X[:, 0]) + X[:, 1]
+    Z = np.linalg.cholesky(MaternKernel(2.0)(X) + 1e-10 * np.eye(200))
+
+    def objective(solution):
+        fitted = Z @ solution.coef + solution.intercept
+        return np.abs(y - fitted).mean() + 5e-6 * solution.coef @ solution.coef
+
+    found = solve_generic(Z, y, Absolute(), 1e-5)
+    best = solve_scalar(Z, y, "absolute_error", 1e-5)
+    assert objective(found) <= 1.1 * objective(best)

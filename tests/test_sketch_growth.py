@@ -27,7 +27,7 @@ from nbsketch import (
     SRHTSketch,
     SubsamplingSketch,
 )
-from nbsketch.files import Decoder, encode
+from nbsketch.files import Decoder, Encoder
 from nbsketch.files.archive import open_archive, write_archive
 from nbsketch.gram import Gram
 from nbsketch.sketches import DenseSketch, Sketch, TransformSketch
@@ -108,9 +108,10 @@ def test_growth_survives_pickling(recipe, options):
 
 @growing
 def test_a_file_holds_the_sketch(recipe, options, tmp_path):
-    S, arrays = draw(recipe, 8, options).extend(4), {}
-    text = encode(S, "sketch", arrays)
-    write_archive(tmp_path / "sketch.npz", arrays)
+    S = draw(recipe, 8, options).extend(4)
+    encoder = Encoder()
+    text = encoder(S, "sketch")
+    write_archive(tmp_path / "sketch.npz", encoder.arrays)
     with open_archive(tmp_path / "sketch.npz") as archive:
         again = Decoder(archive)(text, "sketch")
     assert type(again) is type(S)

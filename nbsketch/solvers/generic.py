@@ -10,8 +10,8 @@ An intercept requires a dual point with ``sum_i s_i a_i = 0``. It is a convex
 combination of two points whose sums have opposite signs; the conjugate is convex, so
 the same combination of their divergences is an upper bound of the term.
 
-The search is limited-memory BFGS, which starts from the Hessian of a loss of constant
-curvature c, ``c Z^T S Z / n + alpha I``.
+The search is limited-memory BFGS, which starts from a multiple of the inverse Hessian
+of the square loss, ``Z^T S Z / n + alpha I``.
 """
 
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ from nbsketch.solvers._linear.conjugate_gradients import Inverse
 from nbsketch.solvers._newton.problem import ONE, NewtonProblem, gram_of
 from nbsketch.solvers._newton.smooth import inverse_of
 from nbsketch.solvers.design import Design, as_design
-from nbsketch.solvers.passes import PassesSearch
+from nbsketch.solvers.passes import InverseHessian, PassesSearch
 from nbsketch.solvers.row_loss import RowLoss
 from nbsketch.solvers.solution import Callback, Solution, State
 
@@ -37,7 +37,13 @@ _EXPANSIONS = 100
 _REFINEMENTS = 100
 _ROUNDING = 2.0**-50  # of losses and targets, added to the gap
 _ALLOWED = 0.1  # share of the tolerance that balancing the dual point may cost
-_WIDTH = 1e-3  # of the typical residual: differences that estimate curvatures
+_TRIALS = 40  # of the length of a step
+# Steps whose change of the gradient is used: kinks need more than curvatures do.
+_MEMORY = 30
+# Conditions on a step: its decrease relative to the slope, and its slope relative to
+# that at the start.
+_DECREASE = 1e-4
+_FLATTER = 0.9
 
 
 class Pair(NamedTuple):
@@ -57,7 +63,7 @@ class GenericProblem(NewtonProblem):
     """Minimize ``sum_i s_i psi_i(y_i - z_i w - b) / n + (alpha / 2) |w|^2``.
 
     psi_i is the loss of the residual or, for a classification loss, of the margin ``y f
-    = 1 - y r``. Its curvature is estimated from differences.
+    = 1 - y r``.
     """
 
     loss: Loss
@@ -84,22 +90,7 @@ class GenericProblem(NewtonProblem):
     ) -> tuple[NDArray, Any, NDArray, float]:
         """Return the fields of a `RowPoint`, with a total for each output."""
         a = self.derivatives(res)
-        width = _WIDTH * self.spread(res)
-        curvature = np.maximum(self.derivatives(res + width) - a, 0.0) / width
-        return a, curvature, a @ self.weights, 0.0
-
-    def slopes(
-        self, t: float, res: NDArray, move: NDArray, center: NDArray, sigma: float
-    ) -> tuple[float, float]:
-        """Return a derivative of the loss sum at ``res - t move``, and its mean change.
-
-        The second number is the mean of the second derivative between 0 and t.
-        """
-        change = self.weights * move
-        start, end = (
-            -float(np.vdot(change, self.derivatives(res - s * move))) for s in (0.0, t)
-        )
-        return end, (end - start) / t
+        return a, np.ones_like(a), a @ self.weights, 0.0
 
     def pair(self, shift: float, res: NDArray) -> Pair:
         """Return the pair for a shift of residuals."""
@@ -225,13 +216,56 @@ class GenericSearch(PassesSearch):
 
     def _begin(self, state: State) -> Certificate:
         check_slopes(self.res[0], self.problem)
+        self.memory = InverseHessian(self._preconditioner(), _MEMORY)
         return super()._begin(state)
+
+    def _length(self, D: NDArray, shift: NDArray) -> float:
+        """Return the step along a direction, by the weak conditions of Wolfe.
+
+        The minimizer along it often lies on a kink, next to which slopes tell nothing
+        of curvatures (A. S. Lewis, M. L. Overton, 2013).
+        """
+        start = self._value(0.0, D)
+        low = 0.0
+        high = np.inf
+        t = 1.0
+        for _ in range(_TRIALS):
+            if self._value(t, D) > start + _DECREASE * t * self.slope:
+                high = t
+            elif self._slope(t, D) < _FLATTER * self.slope:
+                low = t
+            else:
+                break
+            t = (low + high) / 2 if high < np.inf else 2 * t
+        else:
+            t = low
+        self.res -= t * self.move
+        return t
+
+    def _value(self, t: float, D: NDArray) -> float:
+        """Return the objective at a step."""
+        p = self.problem
+        losses = p.values((self.res - t * self.move)[0])
+        square = float(np.square(self.coef + t * D).sum())
+        return float(p.weights @ losses) / p.n + p.alpha / 2 * square
+
+    def _slope(self, t: float, D: NDArray) -> float:
+        """Return its derivative."""
+        p = self.problem
+        slopes = p.weights * p.derivatives((self.res - t * self.move)[0])
+        penalty = float(np.vdot(D, self.coef + t * D))
+        return p.alpha * penalty - float(slopes @ self.move[0]) / p.n
+
+    def _direction(self) -> NDArray:
+        p = self.problem
+        point = p.flat(self.coef, self.intercept)
+        step = -self.memory.product(point, self.rho)
+        self.move = p.predict(*p.split(step))
+        return step
 
     def _preconditioner(self) -> Inverse:
         p = self.problem
-        self.level = self._mass
-        mean = float(self.level[0] / p.weights.sum())
-        return inverse_of(mean * gram_of(p, None, True), p.alpha, p.rank)
+        return inverse_of(gram_of(p, None, True) / p.n, p.alpha, p.rank)
 
 
 def solve_generic(

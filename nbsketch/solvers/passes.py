@@ -154,21 +154,26 @@ class InverseHessian:
     ----------
     initial : callable
         Product with the initial inverse Hessian.
+    memory : int, default=10
+        Number of steps whose change of the gradient is used.
     """
 
-    def __init__(self, initial: Inverse) -> None:
+    def __init__(self, initial: Inverse, memory: int = _MEMORY) -> None:
         self._initial = initial
+        self._memory = memory
         self.forget()
 
     def forget(self) -> None:
         """Continue with another function."""
         self._last: tuple[NDArray, NDArray] | None = None
-        self._pairs: deque[tuple[NDArray, NDArray, float]] = deque(maxlen=_MEMORY)
+        self._pairs: deque[tuple[NDArray, NDArray, float]] = deque(maxlen=self._memory)
 
-    def product(self, point: NDArray, gradient: NDArray, scale: float) -> NDArray:
+    def product(
+        self, point: NDArray, gradient: NDArray, scale: float | None = None
+    ) -> NDArray:
         """Return the product with the gradient at a point, which is remembered.
 
-        `scale` multiplies the initial inverse Hessian.
+        `scale` multiplies the initial inverse Hessian; None: that of the last change.
         """
         if self._last is not None:
             step = point - self._last[0]
@@ -176,6 +181,8 @@ class InverseHessian:
             if (curvature := float(step @ change)) > 0:
                 self._pairs.append((step, change, curvature))
         self._last = point, gradient
+        if scale is None:
+            scale = self._last_scale()
         q = gradient
         shares = []
         for step, change, curvature in reversed(self._pairs):
@@ -185,6 +192,13 @@ class InverseHessian:
         for step, change, curvature in self._pairs:
             out += (shares.pop() - float(change @ out) / curvature) * step
         return out
+
+    def _last_scale(self) -> float:
+        """Return the scale of the initial matrix that suits the last change."""
+        if not self._pairs:
+            return 1.0
+        _, change, curvature = self._pairs[-1]
+        return curvature / float(change @ self._initial(change))
 
 
 class PassesSearch(SmoothSearch):

@@ -159,10 +159,7 @@ def test_long_lists_are_cut():
     assert "in 60 of 60 values, rows 0, 1, 2, 3, 4, ... (30 in all) and" in message
 
 
-@pytest.mark.parametrize(
-    "value",
-    [None, np.eye(2), [["1", "2.5"]], [1, 2], np.array(["2020-01-01"], dtype="M8[D]")],
-)
+@pytest.mark.parametrize("value", [None, np.eye(2), [["1", "2.5"]], [1, 2]])
 def test_other_errors_are_unchanged(value):
     assert fault("X", value) is None
     error = TypeError("something else")

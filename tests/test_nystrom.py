@@ -315,3 +315,15 @@ def test_factors_of_singular_matrices(rng):
         R = rng.normal(size=(80, 1))
         solved = pre.solve(R, np.array([alpha]))
         assert np.isfinite(solved).all() and (R * solved).sum() > 0
+
+
+def test_stored_values_move_when_they_are_rounded(rng):
+    """A sketch of most rows has stored values from the start: there are not two."""
+    X = rng.normal(size=(300, 2))
+    S = SubsamplingSketch(200).draw(300, 0)
+    Z = SketchedColumns(MaternKernel(1.0), X, S)
+    exact = Z.times(np.eye(200))
+    single = Z.rounded()
+    assert Z._kept == [] and single.dtype == np.float32 and single.rounded() is single
+    assert_array_equal(single.times(np.eye(200)), exact.astype(np.float32))
+    assert_array_equal(Z.times(np.eye(200)), exact)  # evaluated again

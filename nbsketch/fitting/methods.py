@@ -408,9 +408,9 @@ class Nystrom(ClosedForm):
         """
         targets = self.objective.targets
         size, n = self.data.sketch.shape
-        columns = self._columns
         penalties = self._penalties()
         for alpha in penalties if self._is_too_slow() else penalties[:1]:
+            columns = self._columns  # anew: their dtype depends on the penalty
             try:
                 solution = solve_nystrom(columns, targets, alpha, **self._limits())
                 break

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from copy import copy
 from functools import partial
 from typing import Any
@@ -77,6 +77,8 @@ class SketchedOperator(ABC):
     shape: tuple[int, int]
     dtype: np.dtype
     _sketch: Any
+    _is_chosen: bool  # the dtype
+    _make: Callable[..., SketchedOperator]
 
     @property
     def active(self) -> NDArray:
@@ -116,9 +118,9 @@ class SketchedOperator(ABC):
     def take(self, rows: NDArray) -> ColumnBlocks:
         """Return the rows of an index, in ascending order."""
 
-    @abstractmethod
     def rounded(self) -> SketchedOperator:
         """Return them with values in float32, unless a dtype was chosen."""
+        return self if self._is_chosen else self._make(dtype=np.float32)
 
 
 class ColumnBlocks:
@@ -288,15 +290,18 @@ class SketchedColumns(ColumnBlocks, SketchedOperator):
         """Return Z[rows] V, with rows and values in float64 for any `dtype`."""
         return self._exact(self._given[rows]).T @ V
 
-    def rounded(self) -> SketchedColumns:
-        """Return them with values in float32, unless a dtype was chosen."""
-        if self._is_chosen:
-            return self
-        if self._core is None:
-            return self._make(dtype=np.float32)
+    def rounded(self) -> SketchedOperator:
+        """Return them with values in float32, unless a dtype was chosen.
+
+        Values that are stored already move to them.
+        """
+        if self._is_chosen or self._core is None:
+            return super().rounded()
         rounded = copy(self)
+        rounded._is_chosen = True
         rounded.dtype = np.dtype(np.float32)
-        rounded._kept = [Z.astype(np.float32) for Z in self._kept]
+        kept = self._kept
+        rounded._kept = [kept.pop(0).astype(np.float32) for _ in range(len(kept))]
         return rounded
 
     def _keep_with_core(self) -> NDArray:

@@ -234,10 +234,6 @@ class PartitionedColumns(SketchedOperator):
         """Return the rows of an ascending index, gathered in this process."""
         return self._columns(self._X[rows])
 
-    def rounded(self) -> SketchedOperator:
-        """Return them with values in float32, unless a dtype was chosen."""
-        return self if self._is_chosen else self._make(dtype=np.float32)
-
 
 def _columns(
     X: NDArray, product: Product, form: CompiledForm | None, center: NDArray

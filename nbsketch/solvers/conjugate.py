@@ -454,7 +454,8 @@ def solve_nystrom(
     Parameters
     ----------
     columns : SketchedColumns of shape (n, s)
-        K S^T and S K S^T.
+        K S^T and S K S^T. Without a chosen dtype, K S^T is evaluated in float32 for
+        this call if `tol` allows it.
     Y : array_like of shape (n,) or (n, d)
         Targets.
     alpha : float

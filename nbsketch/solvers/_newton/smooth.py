@@ -10,11 +10,10 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import cho_solve
+from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
 from nbsketch.solvers._certified.problem import Certificate
 from nbsketch.solvers._certified.search import CertifiedSearch
-from nbsketch.solvers._linear.cholesky import raised_cholesky
 from nbsketch.solvers._linear.conjugate_gradients import Inverse, conjugate_gradients
 from nbsketch.solvers._newton.problem import gram_of
 from nbsketch.solvers.solution import State
@@ -182,9 +181,14 @@ class SmoothSearch(CertifiedSearch):
 def inverse_of(matrix: NDArray, alpha: float, rank: int) -> Inverse:
     """Return the product with the inverse of `matrix` plus the penalty of `rank` rows.
 
-    If the matrix is indefinite by rounding, its diagonal is raised.
+    If the matrix is indefinite by rounding, small eigenvalues are raised.
     """
     shifted = matrix.copy()
     shifted.flat[: rank * len(matrix) : len(matrix) + 1] += alpha
-    upper, _ = raised_cholesky(shifted, 0.0, alpha)
-    return lambda V: cho_solve((upper, False), V, check_finite=False)
+    try:
+        factor = cho_factor(shifted, check_finite=False)
+    except LinAlgError:
+        values, vectors = np.linalg.eigh(shifted)
+        values = np.maximum(values, alpha)
+        return lambda V: vectors @ ((vectors.T @ V).T / values).T
+    return lambda V: cho_solve(factor, V, check_finite=False)

@@ -23,6 +23,8 @@ from nbsketch.gram import CompiledForm, Product
 # Eigenvalues of S K S^T below this share of the largest are cut: they are rounding
 # noise of kernel values, which are float64 for samples of any dtype.
 RANK_TOL = 1e-12
+# Rounding units, over the square root of s, that are added to eigenvalues cut off.
+_JITTER = 0.25
 # Rows of features computed at a time: enough for BLAS, few enough for the cache.
 _ROWS = 1024
 # Memory of a block of rows of S k(X) that is multiplied by B: fits into the cache.
@@ -197,15 +199,19 @@ def projection(inner: NDArray) -> NDArray:
     return _by_eigenvalues(inner) if factor is None else factor
 
 
-def cut_of(projection: NDArray) -> float:
-    """Return the cut below which directions of S K S^T are dropped; 0 if none is.
-
-    Dropping them lowers the kernel matrix by about as much.
-    """
+def is_cut(projection: NDArray) -> bool:
+    """Return whether directions of S K S^T are dropped, but not all."""
     size, rank = projection.shape
-    if rank in (0, size):
-        return 0.0
-    return RANK_TOL / float(np.square(projection).sum(axis=0).min())
+    return 0 < rank < size
+
+
+def cut_projection(projection: NDArray, inner: NDArray) -> NDArray:
+    """Return P' with P' P'^T = C'^+ for the part C' of S K S^T that P drops."""
+    size, rank = projection.shape
+    jitter = _JITTER * np.finfo(float).eps * np.trace(inner) * size**-0.5
+    basis = np.linalg.qr(projection, mode="complete")[0][:, rank:]
+    values, vectors = eigh(basis.T @ inner @ basis)
+    return basis @ (vectors / np.sqrt(np.maximum(values, 0) + jitter))
 
 
 def projector(projection: NDArray | PivotedCholesky) -> Callable[[NDArray], NDArray]:

@@ -11,7 +11,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from nbsketch._expansion import Expansion, project, projection
+from nbsketch._expansion import Expansion, cut_projection, is_cut, project, projection
 from nbsketch._machine.memory import fits, slices
 from nbsketch._report.progress import report_rows
 from nbsketch._report.warning import warn
@@ -26,8 +26,6 @@ from nbsketch.solvers.design import ArrayDesign, Blocks, Design
 
 # Number of rows between two progress reports.
 REPORTED_ROWS = 1 << 17
-# Number of rows whose values are all in memory at a time.
-_ADJOINT_ROWS = 1 << 12
 # Maximum size of a product K S^T that is stored between passes.
 KEEP_BYTES = 256 << 20
 # Default sketch for features and structured prediction. Their sketches are small: at
@@ -116,17 +114,6 @@ class SketchMap:
         for part in slices(X.shape[0], REPORTED_ROWS):  # lazy rows are copied
             out[part] = expansion(X[part])
         return out
-
-    def adjoint(self, X: Any, U: NDArray) -> NDArray:
-        """Return S K U of shape (s, d) for the samples X, in float64."""
-        if isinstance(X, PartitionedRows):
-            return X.partitions.total(_adjoint, self, rows=[U])[0]
-        parts = slices(X.shape[0], _ADJOINT_ROWS)
-        return sum(self(X[part]) @ U[part] for part in parts)
-
-
-def _adjoint(X: NDArray, U: NDArray, sketch_map: SketchMap) -> tuple[NDArray]:
-    return (sketch_map.adjoint(X, U),)
 
 
 def resolve(
@@ -311,8 +298,13 @@ def stored_design(
     whiten: Callable[..., Any] = projection,
 ) -> tuple[Any, Design]:
     """Return the result of `sketched_design` from the product S k(X, X)^T, (s, n)."""
-    P = whiten(product[:, columns] @ weights.T)
-    return P, ArrayDesign._trusted(project(product, P))
+    inner = product[:, columns] @ weights.T
+    P = whiten(inner)
+    design = ArrayDesign._trusted(project(product, P))
+    if isinstance(P, np.ndarray) and is_cut(P):
+        lost = project(product, cut_projection(P, inner))
+        design.cut = ArrayDesign._trusted(lost)
+    return P, design
 
 
 def sketched_columns(

@@ -244,7 +244,9 @@ def test_rounded_features_count_by_the_square_of_their_effect(weighted, rng):
     solution = FeatureSolution(coef, np.zeros(1), 0.1, 1.0, 0.0)
     data = SimpleNamespace(rows=exact, sketch_map=RoundedMap())
     certificate = FittedCertificate(data, objective, 1e-3, False)
-    found = certificate._lost_to_features(solution, solution, ArrayDesign(Z))
+    found = certificate._lost_to_features(
+        solution, certificate._values(solution), ArrayDesign(Z)
+    )
     expected = np.average(np.square((exact - Z) @ coef)[:, 0], weights=weights) / 2
     assert_allclose(found, expected, rtol=1e-6)
 

@@ -10,7 +10,8 @@ from sklearn.pipeline import make_pipeline
 
 import nbsketch
 from nbsketch import _expansion, _sketch_map
-from nbsketch._sketch_map import SketchMap, sketched_design
+from nbsketch._expansion import cut_projection, projection
+from nbsketch._sketch_map import SketchMap, features_design, sketched_design
 from nbsketch.features import SketchedFeatures
 from nbsketch.kernels import (
     GaussianKernel,
@@ -33,6 +34,7 @@ from nbsketch.sketches import (
     SubsamplingSketch,
 )
 from nbsketch.solvers import scratch
+from nbsketch.solvers.design import centered
 
 N = 150
 RECIPES = [
@@ -383,3 +385,28 @@ def test_a_size_above_the_number_of_rows_warns_and_takes_all():
     ):
         model = SketchedFeatures(size=N + 1, random_state=0).fit(points())
     assert model.sketch_.is_identity
+
+
+def test_what_is_cut_is_inverted_beside_rounding(rng):
+    Q = np.linalg.qr(rng.normal(size=(6, 6)))[0]
+    values = np.array([1.0, 0.5, 0.1, 1e-13, 1e-13, 2e-14])
+    inner = Q * values @ Q.T
+    P = projection(inner)
+    cut = cut_projection(P, inner)
+    assert P.shape == cut.shape == (6, 3)
+    assert_allclose(P.T @ cut, 0, atol=1e-9 * np.abs(cut).max())
+    expected = Q[:, 3:] / values[3:] @ Q[:, 3:].T
+    assert_allclose(cut @ cut.T, expected, atol=0.02 * np.abs(expected).max())
+
+
+def test_features_of_what_is_cut_are_stored_with_the_others(rng):
+    X = rng.normal(size=(300, 1))
+    kernel = GaussianKernel(2.0)
+    sketch_map = SketchMap.of(kernel, X, PSparsifiedSketch(40, 0.05).draw(300, rng))
+    P, design = sketched_design(sketch_map, X)
+    whitened = cut_projection(P, sketch_map.inner(X))
+    streamed = features_design(sketch_map, whitened, X).collect()
+    assert 0 < streamed.shape[1] == 40 - P.shape[1]
+    assert_allclose(design.cut.collect(), streamed, atol=1e-6 * np.abs(streamed).max())
+    assert centered(design) is design or centered(design).cut is design.cut
+    assert sketched_design(sketch_map, X, keep=False)[1].cut is None

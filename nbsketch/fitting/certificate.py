@@ -1,27 +1,24 @@
 """Certificates of fitted models, for predictions with all rounding errors."""
 
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 
-from nbsketch._expansion import cut_of
+from nbsketch._expansion import cut_projection, is_cut
 from nbsketch._report.progress import USABLE_GAP, is_asked, is_stopped
 from nbsketch._report.warning import warn
+from nbsketch._sketch_map import features_design
 from nbsketch.fitting.choice import take_rows
 from nbsketch.fitting.objective import FeatureSolution
 from nbsketch.fitting.sketched import SketchedData
 from nbsketch.kernels import StationaryKernel
 from nbsketch.rows.splits import dependent_rows
-from nbsketch.solvers._linear.cholesky import raised_cholesky, solve_upper
 from nbsketch.solvers.design import Design
 from nbsketch.solvers.passes import LandmarkDesign
 
-# Rounding units, over the square root of s, below which eigenvalues are cut off.
-_JITTER = 0.25
 # Units in the last place of the largest target within which a fit is exact.
 _LAST_UNITS = 2.0
 # Mean error of a rounded value, in units of its dtype.
@@ -62,11 +59,12 @@ class FittedCertificate:
         expanded = solution.expanded(projection, design.origin)
         if not self.objective.is_certified or not np.isfinite(solution.gap):
             return expanded
-        lost = self._lost(expanded)
+        values = self._values(expanded)
+        lost = self._lost(expanded, values)
         cut = 0.0
         if solution.objective > 0:
-            lost += self._lost_to_features(solution, expanded, design)
-            if cut_of(projection) and self._scale:
+            lost += self._lost_to_features(solution, values, design)
+            if is_cut(projection) and self._scale:
                 cut = self._lost_to_cut(solution, projection, design)
         return self._raised(expanded, lost, cut)
 
@@ -82,17 +80,12 @@ class FittedCertificate:
         dual = self._dual(solution, design.mv(solution.coef) + solution.intercept)
         dual = dual @ getattr(self.objective, "factor", np.eye(dual.shape[1])).T
         unit = 2 * len(dual) ** 2 * solution.alpha * solution.objective
-        product = self.data.sketch_map.adjoint(self.data.rows, dual)
-        return min(1.0, self._form_of_cut(projection, product) / unit)
-
-    def _form_of_cut(self, projection: NDArray, columns: NDArray) -> float:
-        """Return the sum of g^T C'^+ g over columns, C' the part of S K S^T cut off."""
-        core = self.data.sketch_map.inner(self.data.rows)
-        jitter = _JITTER * np.finfo(float).eps * np.trace(core) * len(core) ** -0.5
-        upper, _ = raised_cholesky(core, float(jitter))
-        directions = projection / np.linalg.norm(projection, axis=0)
-        cut = columns - directions @ (directions.T @ columns)
-        return float(np.square(solve_upper(upper, cut, 1)).sum())
+        cut = design.cut
+        if cut is None:
+            rows, sketch_map = self.data.rows, self.data.sketch_map
+            whitened = cut_projection(projection, sketch_map.inner(rows))
+            cut = features_design(sketch_map, whitened, rows)
+        return min(1.0, float(np.square(cut.rmv(dual)).sum()) / unit)
 
     def _dual(
         self, solution: FeatureSolution, fitted: NDArray, rows: Any = slice(None)
@@ -123,11 +116,6 @@ class FittedCertificate:
         n = self.data.rows.shape[0]
         return np.arange(0, n, -(-n // _MEASURED_ROWS))
 
-    @cached_property
-    def _rows(self) -> Any:
-        """These samples, in memory."""
-        return self.data.rows[self._subset]
-
     @property
     def _scale(self) -> float:
         """Size of rounded kernel values; 0 if the features are columns."""
@@ -144,14 +132,16 @@ class FittedCertificate:
         expanded = solution._replace(coef=coef, rank=len(coef))
         if not solution.objective > 0:
             return self._raised(expanded, 0.0)
-        lost = self._lost(expanded) + self._lost_to_features(solution, expanded, design)
+        values = self._values(expanded)
+        lost = self._lost(expanded, values)
+        lost += self._lost_to_features(solution, values, design)
         own = np.column_stack([state.coef for state in solution.states if state])
         nugget = solution.alpha / 2 * design.lost_to_nugget(own)
         return self._raised(expanded, lost + nugget / solution.objective)
 
     def of_rows(self, solution: FeatureSolution) -> FeatureSolution:
         """Return a solution on all samples, certified for its predictions."""
-        return self._raised(solution, self._lost(solution))
+        return self._raised(solution, self._lost(solution, self._values(solution)))
 
     def _raised(
         self, solution: FeatureSolution, lost: float, cut: float = 0.0
@@ -192,7 +182,7 @@ class FittedCertificate:
         """Return the sum of gaps, or `tol` if both are below it, so that none warns."""
         return float(max(gap, added, min(gap + added, self.tol)))
 
-    def _lost(self, solution: FeatureSolution) -> float:
+    def _lost(self, solution: FeatureSolution, values: NDArray) -> float:
         """Return the relative increase of the objective by rounding of predictions.
 
         Errors arise in the sum and in its terms. They are independent: along the
@@ -201,7 +191,6 @@ class FittedCertificate:
         """
         if not solution.objective > 0:
             return 0.0
-        values = self._values(solution)
         s, n = self.data.sketch.shape
         unit = 2 * np.finfo(float).eps * self._scale * (n / s) ** 0.5
         before = values - solution.intercept
@@ -217,7 +206,7 @@ class FittedCertificate:
         return float(np.sqrt(along) + beside) / solution.objective
 
     def _lost_to_features(
-        self, solution: FeatureSolution, expanded: FeatureSolution, design: Design
+        self, solution: FeatureSolution, values: NDArray, design: Design
     ) -> float:
         """Return the relative increase of the gap by rounding of the features.
 
@@ -226,7 +215,6 @@ class FittedCertificate:
         and the features times the dual point deviate from the coefficients.
         """
         subset = self._subset
-        values = self._values(expanded)
         part = self.objective.take(subset)
         fitted = design.gather(subset).mv(solution.coef) + solution.intercept
         dual = self._dual(solution, fitted, subset)
@@ -239,8 +227,8 @@ class FittedCertificate:
 
     def _values(self, solution: FeatureSolution) -> NDArray:
         """Return predictions at a subset of samples."""
-        values = self.data.sketch_map.times(self._rows, solution.coef)
-        return values + solution.intercept
+        rows = self.data.rows[self._subset]
+        return self.data.sketch_map.times(rows, solution.coef) + solution.intercept
 
 
 def values_scale(data: SketchedData) -> float:

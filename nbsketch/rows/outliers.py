@@ -285,12 +285,15 @@ class RobustPath(NamedTuple):
         Centered features of these rows, in the eigenbasis of their covariance.
     gains : ndarray of shape (penalties, r, 1)
         Inverses of the eigenvalues plus the penalties.
+    left : ndarray of shape (penalties, m, 1)
+        One minus the leverages of these rows.
     further : callable
         Yields the features of the other rows, in blocks.
     """
 
     Q: NDArray
     gains: NDArray
+    left: NDArray
     further: Callable[[], Iterator[NDArray]]
 
     @classmethod
@@ -312,18 +315,23 @@ class RobustPath(NamedTuple):
                 yield (values @ basis - center) @ vectors
 
         gains = 1 / (np.maximum(squares, 0)[:, None] + _TAUS)
-        return cls(F @ vectors, gains, further)
+        Q = F @ vectors
+        left = np.maximum(1 - 1 / count - np.square(Q) @ gains, 1e-6)
+        return cls(Q, gains, left, further)
 
     def fit(
         self, targets: NDArray, scale: Any = 1.0
     ) -> tuple[NDArray, NDArray, NDArray]:
         """Return mean, coefficients and leave-one-out errors of the best penalty."""
-        leverages = np.square(self.Q) @ self.gains + 1 / len(self.Q)
         mean = targets.mean(axis=0)
-        coef = self.gains * (self.Q.T @ (targets - mean))
-        errors = (targets - mean - self.Q @ coef) / np.maximum(1 - leverages, 1e-6)
-        best = np.argmin(np.square(errors / scale).sum(axis=(1, 2)))
-        return mean, coef[best], errors[best]
+        centered = targets - mean
+        coefs = self.gains * (self.Q.T @ centered)
+        errors = [  # one penalty at a time stays in the cache
+            (centered - self.Q @ coef) / left
+            for coef, left in zip(coefs, self.left, strict=True)
+        ]
+        best = np.argmin([np.square(e / scale).sum() for e in errors])
+        return mean, coefs[best], errors[best]
 
     def residuals(self, Y: NDArray) -> NDArray:
         """Return residuals (n, d) of least squares, held-out for the first rows."""
@@ -331,12 +339,8 @@ class RobustPath(NamedTuple):
 
     def beside(self, Y: NDArray, mean: Any, coef: NDArray, first: NDArray) -> NDArray:
         """Return residuals (n, d) of all rows, given those of the first rows."""
-        values = [mean + Q @ coef for Q in self.further()]
-        return (
-            np.concatenate([first, Y[len(first) :] - np.vstack(values)])
-            if values
-            else first
-        )
+        fitted = [Y[: len(first)] - first, *(mean + Q @ coef for Q in self.further())]
+        return Y - np.vstack(fitted)
 
 
 def robust_residuals(ridge: RobustPath, targets: NDArray) -> NDArray:

@@ -65,6 +65,8 @@ class Design:
     origin: NDArray | None = None
     # Whether features have their own units, so that small ones count like large ones.
     is_graded: bool = False
+    # Features of the s - r directions that rounding hides; None: not stored.
+    cut: "Design | None" = None
     # Gram matrices of all rows by `exact`, once computed; None: not stored.
     _grams: dict[bool, NDArray] | None = None
 
@@ -254,6 +256,7 @@ def centered(design: Design) -> Design:
     Z[:, deviations <= EQUAL * np.abs(mean)] = 0.0
     result = ArrayDesign._trusted(Z, design.is_graded)
     result.origin = mean
+    result.cut = design.cut
     return result
 
 

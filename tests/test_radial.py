@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 
 from nbsketch import SketchedKernelRegressor
+from nbsketch._expansion import projection
+from nbsketch.kernels import GaussianKernel
 from nbsketch.losses import (
     EpsilonInsensitiveLoss,
     HuberLoss,
@@ -376,3 +378,21 @@ def test_the_penalty_of_an_insensitive_loss_can_be_solved(d):
         loss="squared_epsilon_insensitive", max_iter=100, random_state=0
     )
     assert model.fit(X, Y).dual_gap_ < 1e-5
+
+
+def test_a_path_of_penalties_takes_few_steps(rng):
+    """The smoothing of kinks is wide at first and decreases slowly."""
+    X = rng.normal(size=(200, 4))
+    f = np.sin(2 * X[:, 0]) + X[:, 1] * X[:, 2]
+    Y = np.column_stack([f, f**2, f - X[:, 0] / 2]) + 0.1 * rng.normal(size=(200, 3))
+    K = GaussianKernel(2.5)(X)
+    Z = K @ projection(K)
+    state = None
+    steps = 0
+    for alpha in np.logspace(-1, -7, 13):
+        arguments = EpsilonInsensitiveLoss(0.1), np.eye(3), alpha
+        solution = solve_radial(Z, Y, *arguments, tol=1e-2, state=state)
+        assert solution.converged
+        state = solution.state._replace(sigma=None)
+        steps += solution.n_iter
+    assert steps < 150

@@ -222,7 +222,6 @@ class PassesSearch(SmoothSearch):
     most_steps = 200
     patience = 12
     inexact = 10.0
-    shrink = 0.7
     level: Any = 0.0
     memory: InverseHessian
 
@@ -242,7 +241,7 @@ class PassesSearch(SmoothSearch):
             self.slope = float(self.rho @ direction)
             self._advance(direction)
             self.memory.forget()
-        self.sigma = state.sigma or p.spread(self.res)
+        super()._smooth(state)
 
     def _advance(self, direction: NDArray) -> bool:
         self.is_flat = False

@@ -19,8 +19,8 @@ from nbsketch.solvers._newton.problem import gram_of
 from nbsketch.solvers.solution import State
 
 _FORCING = 0.1  # relative accuracy of a Newton direction
-_FRESH = 3  # conjugate gradient steps per direction while the matrix is good
-_SIZE = 0.05  # of the typical residual: the first sigma
+_FRESH = 8  # conjugate gradient steps per direction while the matrix is good
+_SHRINK = 0.7  # factor on sigma after a round
 _STALLED = 4  # steps without progress: rounding dominates
 
 
@@ -51,12 +51,9 @@ class SmoothSearch(CertifiedSearch):
         Steps without progress, and the lowest `error`.
     most_products : int
         Class attribute: maximum number of products for a Newton direction.
-    shrink : float
-        Class attribute: the factor on sigma after a round.
     """
 
     most_products = 12
-    shrink = 0.3
     stalled = 0
     lowest = np.inf
 
@@ -78,9 +75,8 @@ class SmoothSearch(CertifiedSearch):
         return p.certify(self.coef, self.intercept, self.res, self.center)
 
     def _smooth(self, state: State) -> None:
-        """Choose the first sigma."""
-        first = max(_SIZE * self.problem.spread(self.res), 1e-300)
-        self.sigma = first if state.sigma is None else state.sigma
+        """Choose the first sigma: the spread of the residuals."""
+        self.sigma = state.sigma or max(self.problem.spread(self.res), 1e-300)
 
     def _evaluate(self) -> bool:
         p = self.problem
@@ -114,7 +110,7 @@ class SmoothSearch(CertifiedSearch):
         step, self.move, count = conjugate_gradients(
             self._hessian_product, self.inverse, -self.rho, *limits
         )
-        self.is_stale = self.sigma > 0 or count > _FRESH
+        self.is_stale = count > _FRESH
         return step
 
     def _preconditioner(self) -> Inverse:
@@ -167,7 +163,7 @@ class SmoothSearch(CertifiedSearch):
         if self.sigma > 0:
             if settled:
                 self.center = self.a
-                self.sigma = self.shrink * self.sigma
+                self.sigma = _SHRINK * self.sigma
             else:
                 self.sigma *= 2.0
             self._evaluate()

@@ -30,7 +30,6 @@ from nbsketch.fitting.lost_columns import warn_of_lost_columns
 from nbsketch.fitting.plan import Plan, is_auto
 from nbsketch.rows.inputs import (
     checked_rows,
-    held_rows,
     is_dask,
     model_dtype,
     partitioned_rows,
@@ -195,7 +194,7 @@ class SketchedFeatures(KernelFeatures):
         X, y = self._training_rows(X, y)
         rngs = validation.random_generator(self.random_state).spawn(2)
         recipe = features_recipe(self.sketch, self.size, X.shape[0])
-        X = held_rows(X, recipe)
+        X = sketched.held_rows(X, recipe)
         inputs = self._learn_inputs(X, y, getattr(recipe, "size", X.shape[0]), rngs[0])
         self.sketch_, sketch_map = sketched.draw_map(inputs, recipe, rngs)
         self.projection_, design = sketched_design(sketch_map, inputs.rows, keep=keep)
@@ -290,7 +289,7 @@ class RandomFourierFeatures(KernelFeatures):
 
     def _fit(self, X: Any, y: Any) -> None:
         X, y = self._training_rows(X, y)
-        X = held_rows(X)
+        X = sketched.held_rows(X)
         size = validation.check_integer("size", self.size, low=2)
         if size % 2:
             raise ValueError(

@@ -344,5 +344,7 @@ def test_other_sketches_choose_their_penalty_on_their_features(landmarks, data, 
     if "kernel" not in given:
         model.set_params(bandwidth=1.0)
     problem = model.prepare(*data)
-    method = steps.select_method(problem, steps.sketch_rows(problem))
+    method = steps.select_method(
+        problem, steps.sketch_rows(problem, steps.default_size(problem))
+    )
     assert type(method) is methods.Newton

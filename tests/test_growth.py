@@ -15,7 +15,7 @@ from nbsketch import (
     load,
 )
 from nbsketch._sketch_map import SketchMap
-from nbsketch.fitting import growth
+from nbsketch.fitting import steps
 from nbsketch.losses import HuberLoss
 from nbsketch.model_selection import cross_validate
 
@@ -95,7 +95,7 @@ def test_budget_of_size_and_of_rows():
 def test_budget_of_time(monkeypatch):
     X, y = data()
     clock = iter(np.arange(0.0, 1000.0))  # a second for each look at it
-    monkeypatch.setattr(growth.time, "perf_counter", lambda: next(clock))
+    monkeypatch.setattr(steps.time, "perf_counter", lambda: next(clock))
     rule = AutoSize(start=5, seconds=7.0, tol=0.0)
     # one second, then (1 + 4 <= 7) another, then (2 + 4 <= 7) another
     path = regressor(size=rule).fit(X, y).size_path_
@@ -104,7 +104,7 @@ def test_budget_of_time(monkeypatch):
 
 
 def test_a_last_step_is_as_large_as_the_time_left():
-    rule = growth.LimitedSize(start=100, max_size=9000, seconds=5.5, tol=0.0)
+    rule = steps.LimitedSize(start=100, max_size=9000, seconds=5.5, tol=0.0)
     path = {"size": [100, 150], "seconds": [1.0, 2.5]}
     # 1.5 times the time for 1.5 times the size: twice for a doubling, or four times
     expected = 2 ** (np.log(3.0 / 1.5) / np.log((2 + 4) / 2)) - 1
@@ -211,11 +211,11 @@ def test_a_product_is_kept_while_it_fits_the_memory_limit():
     sketch = nbsketch.SubsamplingSketch(4).draw(60, 0)
     nbsketch.set_memory_limit(2 * 8 * 60 * 9)  # and the features of 9 rows of a sketch
     try:
-        first = growth._Step.of(sketch, kernel, rows)
-        second = growth._larger(first, 4, rows)
-        third = growth._larger(second, 8, rows)
+        first = steps._Step.of(sketch, kernel, rows)
+        second = steps._larger(first, 4, rows)
+        third = steps._larger(second, 8, rows)
     finally:
         nbsketch.set_memory_limit(None)
     assert first.product.shape == (4, 60) and second.product.shape == (8, 60)
     assert third.product is None and third.sketch.shape[0] == 16
-    assert growth._larger(third, 4, rows).product.shape == (20, 60)
+    assert steps._larger(third, 4, rows).product.shape == (20, 60)

@@ -22,9 +22,9 @@ from nbsketch._report.progress import (
     solver_callback,
     watching,
 )
-from nbsketch.fitting import growth as budget
 from nbsketch.fitting import methods, penalty, steps
 from nbsketch.fitting import plan as sizes
+from nbsketch.fitting import times as budget
 from nbsketch.solvers.conjugate import NotConvergedError, conjugate_path
 
 N = 300
@@ -48,7 +48,11 @@ def low(monkeypatch):
     """Let more than 100 rows be many."""
     monkeypatch.setattr(sizes, "_EXACT_ROWS", 100)
     monkeypatch.setattr(sizes, "_DENSE_ROWS", 200)
-    monkeypatch.setattr(budget, "START", 20)
+    monkeypatch.setattr(steps, "START", 20)
+
+
+def sketched(problem):
+    return steps.sketch_rows(problem, steps.default_size(problem))
 
 
 def model(**options):
@@ -111,7 +115,7 @@ def test_times_are_measured_on_a_few_rows(low, surface, monkeypatch):
     monkeypatch.setattr(budget, "SymmetricGram", Slow)
     monkeypatch.setattr(budget, "_PROBE", 50)
     problem = model().prepare(*surface)
-    choice, solution = budget.exact_seconds(steps.sketch_rows(problem), 1)
+    choice, solution = budget.exact_seconds(sketched(problem), 1)
     assert set(seen) == {(50, 50)}
     assert np.isclose(solution, 0.1 * budget._KEPT * (N / 50) ** 2)
     assert np.isclose(choice, 0.1 * budget._CHOICES * (N / 50) ** 2)
@@ -122,13 +126,13 @@ def test_times_are_measured_on_a_few_rows(low, surface, monkeypatch):
 def test_sketches_grow_within_the_time(low, surface, monkeypatch, loss, limit):
     clock = Clock(monkeypatch)
     monkeypatch.setattr(steps, "exact_seconds", lambda *known: (0, np.inf))
-    features = nbsketch.fitting.growth._Step.design
+    features = steps._Step.design
 
     def slow(self, X):  # s rows take (s / 20)^2 seconds
         clock.now += (self.sketch.shape[0] / 20) ** 2
         return features(self, X)
 
-    monkeypatch.setattr(nbsketch.fitting.growth._Step, "design", slow)
+    monkeypatch.setattr(steps._Step, "design", slow)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         found = model(max_seconds=limit, loss=loss).fit(*surface)
@@ -142,7 +146,7 @@ def test_sketches_grow_within_the_time(low, surface, monkeypatch, loss, limit):
 
 
 def test_the_last_size_uses_the_time_that_is_left():
-    rule = budget.growth(10_000, 10.0)  # seconds of growth: 0.7 of these
+    rule = steps.growth(10_000, 10.0)  # seconds of growth: 0.7 of these
     path = {"size": [100], "loss": [1.0], "seconds": [1.0]}
     assert rule.rows_to_add(path, 10_000) == 100  # 1 + 2.5 <= 7
     path = {"size": [100, 200], "loss": [1.0, 0.9], "seconds": [1.0, 3.5]}
@@ -159,9 +163,9 @@ def test_the_last_size_uses_the_time_that_is_left():
 def test_the_first_sketch_is_smaller_where_time_is_short(
     low, surface, monkeypatch, seconds, size
 ):
-    monkeypatch.setattr(budget, "_seconds_per_landmark", lambda data: 1e-3)
+    monkeypatch.setattr(steps, "_seconds_per_landmark", lambda data: 1e-3)
     problem = model().prepare(*surface)
-    found = budget.first_sketch(steps.sketch_rows(problem), seconds)
+    found = steps.first_sketch(sketched(problem), seconds)
     # 0.005 seconds for a row of the sketch, in half of the time
     assert found.sketch.shape == (size, N)
 
@@ -175,7 +179,7 @@ def test_the_time_of_a_landmark_is_measured_on_all_rows(low, surface, monkeypatc
         return call(self, X)
 
     monkeypatch.setattr(nbsketch._sketch_map.SketchMap, "__call__", slow)
-    found = budget._seconds_per_landmark(steps.sketch_rows(model().prepare(*surface)))
+    found = steps._seconds_per_landmark(sketched(model().prepare(*surface)))
     assert found == pytest.approx(0.01)
 
 
@@ -339,7 +343,7 @@ def test_sketches_of_dask_are_smaller_without_time(surface, monkeypatch, limit, 
     da = pytest.importorskip("dask.array")
     X, y = (da.from_array(a, chunks=(100, *a.shape[1:])) for a in surface)
     Clock(monkeypatch)
-    monkeypatch.setattr("nbsketch.rows.inputs._FEW_ROWS", 100)
+    monkeypatch.setattr("nbsketch.fitting.sketched._FEW_ROWS", 100)
     monkeypatch.setattr(steps, "START", 20)
     monkeypatch.setattr(steps, "closed_seconds", lambda n, size: size / 30)
     with warnings.catch_warnings():

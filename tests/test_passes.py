@@ -377,8 +377,9 @@ def test_the_penalty_of_levels_is_that_of_the_level_at_the_center(gamma, ratio):
 def test_the_strongest_of_equal_penalties_is_chosen_for_levels(surface):
     X, y = surface
     model = joint().fit(X, y)
-    data = steps.sketch_rows(model.prepare(X, y))
-    central, _ = model.prepare(X, y).objective.central()
+    problem = model.prepare(X, y)
+    data = steps.sketch_rows(problem, steps.default_size(problem))
+    central, _ = problem.objective.central()
     sample = choice.LevelsSample.draw(data, central)
     grid = sample.search(data.kernel, 1e-2)
     errors = np.array([c.error for c in sample.scored(grid)])

@@ -23,7 +23,7 @@ from nbsketch.fitting.descent import centered_features, precondition
 from nbsketch.fitting.objective import Problem
 from nbsketch.fitting.objectives import regression_objective
 from nbsketch.fitting.plan import Plan
-from nbsketch.fitting.steps import sketch_rows
+from nbsketch.fitting.sketched import sketch_rows
 from nbsketch.solvers.sgm import (
     REGIMES,
     StreamState,

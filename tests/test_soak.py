@@ -166,7 +166,7 @@ def test_on_dask_under_a_limit(name, weighted, limited, monkeypatch):
     if weighted and name in ("features", "fourier"):
         pytest.skip("transformers have no weights")
     monkeypatch.setattr(
-        "nbsketch.rows.inputs._FEW_ROWS", 100
+        "nbsketch.fitting.sketched._FEW_ROWS", 100
     )  # rows stay where they are
     rows = da.from_array(X, chunks=(70, 3))
 

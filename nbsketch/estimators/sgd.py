@@ -22,8 +22,7 @@ from nbsketch.fitting.lost_columns import warn_of_lost_squares
 from nbsketch.fitting.objective import Problem
 from nbsketch.fitting.objectives import loss_at, regression_objective
 from nbsketch.fitting.plan import Plan, stochastic_size
-from nbsketch.fitting.sketched import Inputs, SketchedData
-from nbsketch.fitting.steps import sketch_rows
+from nbsketch.fitting.sketched import Inputs, SketchedData, sketch_rows
 from nbsketch.kernels import varying_features
 from nbsketch.losses import fitted_loss
 from nbsketch.rows.inputs import (

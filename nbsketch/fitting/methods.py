@@ -36,14 +36,14 @@ from nbsketch.fitting.choice import (
     products,
     take_rows,
 )
-from nbsketch.fitting.growth import (
+from nbsketch.fitting.objective import FeatureSolution, Problem
+from nbsketch.fitting.sketched import SketchedData
+from nbsketch.fitting.times import (
     closed_seconds,
     dense_seconds,
     exact_seconds,
     has_seconds,
 )
-from nbsketch.fitting.objective import FeatureSolution, Problem
-from nbsketch.fitting.sketched import SketchedData
 from nbsketch.gram import SymmetricGram
 from nbsketch.solvers._linear.systems import least_penalty
 from nbsketch.solvers.conjugate import (

@@ -15,7 +15,6 @@ from nbsketch._report.progress import solver_callback
 from nbsketch._report.validation import check_choice
 from nbsketch.fitting.penalty import AlphaPath, LeftOutErrors, without_tails
 from nbsketch.fitting.plan import JOINT_ROWS, Plan, SolveOptions, iterative_size
-from nbsketch.fitting.sketched import TuningTarget
 from nbsketch.rows.inputs import TrainingRows
 from nbsketch.rows.outliers import medians
 from nbsketch.solvers import stochastic
@@ -96,12 +95,6 @@ class Objective(ABC):
     def has_features(self, size: int) -> bool:
         """Return whether Newton steps on the features of a sketch are affordable."""
         return self.n_levels == 1 or size * self.n_levels <= JOINT_ROWS
-
-    def tuning_target(self, alpha: float | None) -> TuningTarget:
-        """Return the problem for which length scales are learned."""
-        square = None if alpha is None else alpha / self.slope_ratio()
-        args = self.targets, self.weights, self.is_robust, square
-        return TuningTarget(*args, self.folds)
 
     def choose_alpha(self, design: Design, rng: np.random.Generator) -> float:
         """Return the penalty with the lowest held-out loss."""

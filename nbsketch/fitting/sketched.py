@@ -12,6 +12,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from nbsketch._report.progress import report, seconds_left
+from nbsketch._report.validation import random_generator
 from nbsketch._sketch_map import (
     SketchMap,
     draw,
@@ -19,8 +20,10 @@ from nbsketch._sketch_map import (
     sketched_design,
     spans_columns,
 )
+from nbsketch.fitting.objective import Objective, Problem
 from nbsketch.fitting.plan import Plan, is_auto
 from nbsketch.kernels import LEARNABLE_NAMES, Kernel, PrecomputedKernel
+from nbsketch.rows.partitions import PartitionedRows
 from nbsketch.rows.transform import (
     PREPROCESSINGS,
     InputScaler,
@@ -28,7 +31,14 @@ from nbsketch.rows.transform import (
     transform_rows,
     transformed,
 )
-from nbsketch.sketches import LandmarkSketch, Sketch, SketchRecipe, SubsamplingSketch
+from nbsketch.sketches import (
+    IdentitySketch,
+    LandmarkSketch,
+    Sketch,
+    SketchRecipe,
+    SubsamplingSketch,
+)
+from nbsketch.sketches.landmarks import DataSketch
 from nbsketch.solvers.design import Design
 from nbsketch.solvers.left_out import Folds
 from nbsketch.tuning import tune
@@ -39,6 +49,8 @@ _FAMILIES = LEARNABLE_NAMES | {"auto": "auto"}
 _LEARNING = 0.4
 # Length scales cannot be estimated from fewer samples.
 LEAST_ROWS = 30
+# Dask arrays with at most this many rows are gathered: one process is faster.
+_FEW_ROWS = 1000
 
 
 class TuningTarget(NamedTuple):
@@ -63,6 +75,13 @@ class TuningTarget(NamedTuple):
     robust: bool = False
     alpha: float | None = None
     folds: Folds | None = None
+
+    @classmethod
+    def of(cls, objective: Objective, alpha: float | None) -> Self:
+        """Return the problem of an objective with a penalty, if given."""
+        square = None if alpha is None else alpha / objective.slope_ratio()
+        args = objective.targets, objective.weights, objective.is_robust, square
+        return cls(*args, objective.folds)
 
 
 class Inputs(NamedTuple):
@@ -107,16 +126,20 @@ def check_learnable(kernel: Any, X: Any) -> None:
         )
 
 
-def check_inputs(X: Any, plan: Plan) -> None:
-    """Check that the samples X can be transformed as planned."""
-    if is_auto(plan.bandwidth):
-        check_learnable(plan.kernel, X)
-    no_columns = sp.issparse(X) or isinstance(plan.given_kernel, PrecomputedKernel)
-    if plan.preprocessing in PREPROCESSINGS and no_columns:
+def held_rows(X: Any, recipe: SketchRecipe | None = None) -> Any:
+    """Return the rows of a Dask array in memory if the fit needs all of them.
+
+    This holds for fits of few rows, and if all rows are landmarks.
+    """
+    if not isinstance(X, PartitionedRows):
+        return X
+    if isinstance(recipe, DataSketch):
         raise ValueError(
-            "`preprocessing` must be None or 'auto' for sparse X and for "
-            f"kernel={plan.kernel!r}, got {plan.preprocessing!r}"
+            f"`sketch` must not be {type(recipe).__name__} for a Dask collection, "
+            "because it compares all rows: pass 'subsampling', or X.compute()"
         )
+    is_held = len(X) <= _FEW_ROWS or isinstance(recipe, IdentitySketch)
+    return X.collect() if is_held else X
 
 
 def prepare_inputs(
@@ -250,3 +273,29 @@ def draw_map(
     landmarks = transform_rows(points, scaler, kernel, "points")
     sketch = Sketch(sp.eye_array(recipe.size, format="csr"))
     return sketch, SketchMap(kernel, landmarks, sketch.weights)
+
+
+def sketch_rows(problem: Problem, default_size: int) -> SketchedData:
+    """Transform the rows, learn length scales if requested, and draw a sketch.
+
+    Its size is the given one, else `default_size`.
+    """
+    plan = problem.plan
+    X = problem.rows
+    n = X.shape[0]
+    if is_auto(plan.bandwidth):
+        check_learnable(plan.kernel, X)
+    no_columns = sp.issparse(X) or isinstance(plan.given_kernel, PrecomputedKernel)
+    if plan.preprocessing in PREPROCESSINGS and no_columns:
+        raise ValueError(
+            "`preprocessing` must be None or 'auto' for sparse X and for "
+            f"kernel={plan.kernel!r}, got {plan.preprocessing!r}"
+        )
+    recipe = plan.recipe(n, default_size)
+    # The order of the random streams determines the results of a random_state.
+    *rngs, fit_rng, tuning_rng = random_generator(plan.random_state).spawn(4)
+    X = held_rows(X, recipe)
+    target = TuningTarget.of(problem.objective, plan.alpha)
+    inputs = prepare_inputs(X, plan, target, getattr(recipe, "size", n), tuning_rng)
+    sketch, sketch_map = draw_map(inputs, recipe, rngs, target.weights)
+    return SketchedData(inputs, sketch, sketch_map, fit_rng, kept=problem.kept)

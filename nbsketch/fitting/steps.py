@@ -5,32 +5,27 @@
 3. `Method.choose_alpha`: choose the penalty, and the width if chosen jointly.
 4. `Method.solve`: solve for this penalty; `Method.path` solves for several.
 
-`sketched_method` does the first two, including growth of a sketch and the time limit.
+`sketched_method` does the first two, including growth of a sketch, ``size="auto"``, and
+the time limit: all rows are used if passes over them fit the limit, else a sketch.
 `fold_errors` returns the errors of a path of penalties over the folds of a
 cross-validation.
 """
 
+import time
 from collections.abc import Sequence
-from dataclasses import replace
-from typing import Any, NamedTuple
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from nbsketch._machine.blas import one_thread
-from nbsketch._report.progress import seconds_left
+from nbsketch._machine.memory import fits
+from nbsketch._report.progress import report, seconds_left
 from nbsketch._report.validation import random_generator
+from nbsketch._sketch_map import SketchMap, sketched_design, stored_design
 from nbsketch.fitting import plan as sizes
-from nbsketch.fitting.growth import (
-    START,
-    closed_seconds,
-    exact_seconds,
-    first_sketch,
-    grow,
-    growth,
-    has_seconds,
-)
 from nbsketch.fitting.methods import (
     ClosedForm,
     DefaultLandmarks,
@@ -43,16 +38,19 @@ from nbsketch.fitting.methods import (
     Stochastic,
 )
 from nbsketch.fitting.objective import Problem
-from nbsketch.fitting.sketched import (
-    SketchedData,
-    check_inputs,
-    draw_map,
-    prepare_inputs,
+from nbsketch.fitting.sketched import SketchedData, sketch_rows
+from nbsketch.fitting.times import (
+    TICK,
+    closed_seconds,
+    exact_seconds,
+    has_seconds,
+    seconds_of,
 )
 from nbsketch.gram.columns import kept_share
-from nbsketch.kernels import StationaryKernel
-from nbsketch.rows.inputs import held_rows
+from nbsketch.kernels import Kernel, StationaryKernel
 from nbsketch.rows.partitions import PartitionedRows
+from nbsketch.rows.transform import KEEP_BYTES
+from nbsketch.sketches import Sketch
 from nbsketch.solvers.design import Design
 from nbsketch.solvers.left_out import Fold
 
@@ -65,6 +63,20 @@ _LEAST_KINKS = 100
 # For quantile levels, unless the penalty is given: it is chosen on few of the features,
 # and all rows nearly interpolate with it. Features take .2 to .6 of the time.
 _LEAST_LEVELS = 10
+# The first size of a sketch that grows, its minimum, the maximum, and maximum bytes of
+# kernel values.
+START = 100
+_LEAST = 10
+_LARGEST = 3200
+_BYTES = 1e9
+# Time of the first step, in evaluations of its kernel values; its share of the limit.
+_STEP = 5.0
+_FIRST_SHARE = 0.5
+# Share of the time for growth; the solution takes less than the last step.
+_SHARE = 0.7
+# Maximum factor of time for a doubling, and the minimum relative growth of a step.
+_DOUBLE = 4.0
+_WORTH = 0.2
 
 
 def sketched_method(problem: Problem) -> Method:
@@ -72,32 +84,20 @@ def sketched_method(problem: Problem) -> Method:
 
     The sketch grows if its size is chosen by a rule or by the remaining time.
     """
-    if not _is_limited(problem):
-        method = select_method(problem, sketch_rows(problem))
-        return _grown_by_rule(method)
-    return _method_within_time(problem)
+    is_limited = _is_limited(problem)
+    size = problem.rows.shape[0] if is_limited else default_size(problem)
+    data = sketch_rows(problem, size)
+    if is_limited:
+        return _method_within_time(problem, data)
+    method = select_method(problem, data)
+    rule = method.plan.growth
+    # A larger sketch of columns has no additional features.
+    if rule is None or method.sample or method.data.sketch_map.is_columns:
+        return method
+    return _grown(method, rule)
 
 
-def sketch_rows(problem: Problem, default_size: int | None = None) -> SketchedData:
-    """Transform the rows, learn length scales if requested, and draw a sketch.
-
-    Its size is the given one, else `default_size`; None: the default of the problem.
-    """
-    plan = problem.plan
-    check_inputs(problem.rows, plan)
-    n = problem.rows.shape[0]
-    size = _default_size(problem) if default_size is None else default_size
-    recipe = plan.recipe(n, size)
-    # The order of the random streams determines the results of a random_state.
-    *rngs, fit_rng, tuning_rng = random_generator(plan.random_state).spawn(4)
-    X = held_rows(problem.rows, recipe)
-    target = problem.objective.tuning_target(plan.alpha)
-    inputs = prepare_inputs(X, plan, target, getattr(recipe, "size", n), tuning_rng)
-    sketch, sketch_map = draw_map(inputs, recipe, rngs, target.weights)
-    return SketchedData(inputs, sketch, sketch_map, fit_rng, kept=problem.kept)
-
-
-def _default_size(problem: Problem) -> int:
+def default_size(problem: Problem) -> int:
     """Return n for the exact method, or the default size of a sketch.
 
     For Dask arrays there is no search for a size: if the time does not suffice for the
@@ -201,30 +201,89 @@ def _is_large_sketch(problem: Problem, data: SketchedData) -> bool:
     return sizes.is_large(size, n, landmarks, searched=searched, kept=kept)
 
 
-def _grown_by_rule(method: Method) -> Method:
-    """Return the method on a grown sketch if the size is chosen by a rule."""
-    rule = method.plan.growth
-    # A larger sketch of columns has no additional features.
-    if rule is None or method.sample or method.data.sketch_map.is_columns:
-        return method
-    return _grown(method, rule)
-
-
 def _grown(method: Method, rule: sizes.AutoSize) -> Method:
-    """Return the method on the sketch with the lowest held-out loss."""
+    """Double the sketch by a rule; return the method on that with the lowest loss."""
+    began = time.perf_counter()
     alpha = method.plan.alpha
+    data = method.data
+    X = data.rows
     # The same rows are held out for each size.
-    seed = int(method.data.rng.integers(2**32))
-    chosen = []
-
-    def score(design: Design) -> float:
-        path = method.objective.errors_left_out(design, alpha, random_generator(seed))
-        chosen.append(path.best)
-        return float(path.errors.min())
-
+    seed = int(data.rng.integers(2**32))
+    step = _Step.of(data.sketch, data.kernel, X)
+    path: dict[str, list] = {"size": [], "loss": [], "seconds": []}
     with method.threads():
-        data, best = grow(rule, method.data, score)
-    return replace(method, data=data, path_alpha=chosen[best])
+        while True:
+            features = step.design(X)
+            rng = random_generator(seed)
+            held_out = method.objective.errors_left_out(features[1], alpha, rng)
+            loss = float(held_out.errors.min())
+            if not path["loss"] or loss < min(path["loss"]):
+                best = held_out.best
+                data = data._replace(
+                    sketch=step.sketch, sketch_map=step.sketch_map, features=features
+                )
+            path["size"].append(step.sketch.shape[0])
+            path["loss"].append(loss)
+            path["seconds"].append(time.perf_counter() - began)
+            stop = report("size", iteration=len(path["size"]), objective=loss)
+            rows = 0 if stop else rule.rows_to_add(path, X.shape[0])
+            if rows == 0:
+                break
+            step = _larger(step, rows, X)
+    arrays = {name: np.array(values) for name, values in path.items()}
+    data = data._replace(size_path=arrays)
+    return replace(method, data=data, path_alpha=best)
+
+
+class _Step(NamedTuple):
+    sketch: Sketch
+    sketch_map: SketchMap
+    # S k(X, X)^T, (s, n); None for Dask arrays and above the memory limit
+    product: NDArray | None
+
+    @classmethod
+    def of(cls, sketch: Sketch, kernel: Kernel, X: Any) -> Self:
+        """Return the first step, or a step that reuses nothing."""
+        sketch_map = SketchMap.of(kernel, X, sketch)
+        is_kept = _is_kept(sketch, X) and not isinstance(X, PartitionedRows)
+        return cls(sketch, sketch_map, sketch_map(X) if is_kept else None)
+
+    def design(self, X: Any) -> tuple[NDArray, Design]:
+        """Return the projection and the features of the rows."""
+        if self.product is None:
+            return sketched_design(self.sketch_map, X, keep=True)
+        columns = self.sketch.columns
+        weights = self.sketch_map.weights
+        return stored_design(self.product, weights, columns)
+
+
+def _is_kept(sketch: Sketch, X: Any) -> bool:
+    """Return whether the product of a sketch, and its features, fit into memory."""
+    n_bytes = 8.0 * X.shape[0] * sketch.shape[0]
+    return fits(n_bytes, copies=2, modest=KEEP_BYTES)
+
+
+def _larger(step: _Step, rows: int, X: Any) -> _Step:
+    """Return the larger sketch and its product, computed only for the new rows.
+
+    Sketches whose rows depend on their size are redrawn.
+    """
+    sketch = step.sketch
+    kernel = step.sketch_map.kernel
+    size = step.sketch.shape[0]
+    if not sketch.can_grow:
+        origin = sketch.origin
+        if origin is None:
+            raise TypeError(f"`size` must be an integer for a {type(sketch).__name__}")
+        recipe = replace(origin.recipe, size=origin.recipe.size + rows)
+        drawn = recipe.draw(X.shape[0], origin.seed, X=X, kernel=kernel)
+        return _Step.of(drawn, kernel, X)
+    larger = sketch.extend(rows)
+    if step.product is None or not _is_kept(larger, X):
+        return _Step.of(larger, kernel, X)
+    fresh = SketchMap.of(kernel, X, larger.tail(size))(X)
+    old = step.product * np.asarray(np.sqrt(size / (size + rows)), step.product.dtype)
+    return _Step(larger, SketchMap.of(kernel, X, larger), np.vstack([old, fresh]))
 
 
 def _is_limited(problem: Problem) -> bool:
@@ -241,19 +300,66 @@ def _is_limited(problem: Problem) -> bool:
     return bool(free and in_memory and np.isfinite(seconds_left()))
 
 
-def _method_within_time(problem: Problem) -> Method:
+def _method_within_time(problem: Problem, data: SketchedData) -> Method:
     """Return the exact method with its penalty if the time suffices for both.
 
     Otherwise return the method on the largest sketch that fits the time.
     """
-    n = problem.rows.shape[0]
-    data = sketch_rows(problem, n)
     if data.sketch_map.is_columns or _has_time(problem, data):
         chosen = select_method(problem, data).choose_alpha()
         if chosen.has_time():
             return chosen
     first = select_method(problem, first_sketch(data, seconds_left()))
-    return _grown(first, growth(n, seconds_left())).choose_alpha()
+    rule = growth(problem.rows.shape[0], seconds_left())
+    return _grown(first, rule).choose_alpha()
+
+
+def first_sketch(data: SketchedData, seconds: float) -> SketchedData:
+    """Return the rows with the small sketch from which growth starts."""
+    size = data.rows.shape[0]
+    if size > START:
+        per_size = _STEP * _seconds_per_landmark(data)
+        size = int(np.clip(_FIRST_SHARE * seconds / per_size, _LEAST, START))
+    return data.subsampled(size)
+
+
+def _seconds_per_landmark(data: SketchedData) -> float:
+    """Return the time of the kernel values of all rows with one landmark."""
+    sketch_map = data.subsampled(_LEAST).sketch_map
+    sketch_map(data.rows)  # compiles or loads the code
+    return seconds_of(lambda: sketch_map(data.rows)) / _LEAST
+
+
+@dataclass(frozen=True)
+class LimitedSize(sizes.AutoSize):
+    """Rule that doubles a sketch, with a smaller last step to use the time limit."""
+
+    def _affordable_rows(self, size: int, path: dict[str, list]) -> int:
+        """Return the number of rows to add, at most a doubling, within the time.
+
+        The time of a doubling is a multiple of the time of the last one: the mean of
+        four and the ratio of the last two (one, if there is only one), because
+        overheads make small sizes cheaper.
+        """
+        steps = np.maximum(np.diff([0.0, *path["seconds"]]), TICK)
+        left = float(self.seconds or np.inf) - path["seconds"][-1]
+        last = steps[-1]
+        factor = 1.0
+        if len(steps) > 1:
+            doublings = np.log2(path["size"][-1] / path["size"][-2])
+            factor = (last / steps[-2]) ** (1 / doublings)
+        ratio = float(np.clip((factor + _DOUBLE) / 2, 2.0, _DOUBLE))
+        if left <= last:
+            return 0
+        growth = min(2.0, 2.0 ** (np.log(left / last) / np.log(ratio))) - 1
+        return int(growth * size) if growth >= _WORTH else 0
+
+
+def growth(n: int, seconds: float) -> LimitedSize:
+    """Return the growth rule for n rows, which reserves time for the solution."""
+    largest = max(START, min(_LARGEST, int(_BYTES / (8 * n))))
+    limit = max(_SHARE * seconds, 1e-9)
+    return LimitedSize(start=START, max_size=largest, seconds=limit, tol=0.0)
 
 
 def _has_time(problem: Problem, data: SketchedData) -> bool:
@@ -321,7 +427,7 @@ def plan_fit(problem: Problem) -> FitPlan:
     # Learned length scales are irrelevant for the choice of the method.
     plan = replace(plan, kernel=plan.given_kernel, bandwidth=None)
     problem = problem._replace(plan=plan)
-    method = select_method(problem, sketch_rows(problem))
+    method = select_method(problem, sketch_rows(problem, default_size(problem)))
     kind = type(method)
     description = str(kind.__doc__).partition(".")[0]
     rule = _rule_of_penalty(method)

@@ -40,14 +40,10 @@ from nbsketch.rows.collections import as_dask_array, check_numbers, dask_module,
 from nbsketch.rows.lost_digits import check_differences, warn_of_equal_integers
 from nbsketch.rows.partitions import PartitionedRows
 from nbsketch.rows.transform import PREPROCESSINGS, choose_rows
-from nbsketch.sketches import IdentitySketch, SketchRecipe
-from nbsketch.sketches.landmarks import DataSketch
 
 # A larger share of the total weight in one sample, of at least so many, is warned of.
 _MOST_WEIGHT = 0.5
 _FEW_WEIGHTS = 20
-# Dask arrays with at most this many rows are gathered: one process is faster.
-_FEW_ROWS = 1000
 
 
 def is_dask(value: Any) -> bool:
@@ -410,22 +406,6 @@ def labels_of(y: Any) -> NDArray | None:
     blocks = as_dask_array("y", y, 1).to_delayed()
     reads = [tasks.task(np.unique, block) for block in blocks]
     return np.unique(np.concatenate(tasks.computed(reads)))
-
-
-def held_rows(X: Any, recipe: SketchRecipe | None = None) -> Any:
-    """Return the rows of a Dask array in memory if the fit needs all of them.
-
-    This holds for fits of few rows, and if all rows are landmarks.
-    """
-    if not isinstance(X, PartitionedRows):
-        return X
-    if isinstance(recipe, DataSketch):
-        raise ValueError(
-            f"`sketch` must not be {type(recipe).__name__} for a Dask collection, "
-            "because it compares all rows: pass 'subsampling', or X.compute()"
-        )
-    is_held = len(X) <= _FEW_ROWS or isinstance(recipe, IdentitySketch)
-    return X.collect() if is_held else X
 
 
 def _with_known_size(name: str, value: Any, ndim: int | None) -> Any:

@@ -145,9 +145,8 @@ def _are_observations(inputs: NDArray, targets: NDArray, counts: NDArray) -> boo
     agreement = 1.0
     if same_inputs < n * n:
         agreement = (_equal_pairs(targets) - pairs) / (n * n - same_inputs)
-    if agreement <= _AGREEMENT:
-        return False
-    return (same_inputs - pairs) / n > 1 - agreement
+    is_discrete = agreement > _AGREEMENT
+    return is_discrete and (same_inputs - pairs) / n > 1 - agreement
 
 
 def _coincide(X: Any, kept: NDArray, units: NDArray) -> bool:

@@ -6,7 +6,7 @@ collections and return the chunks of X.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from copy import copy
 from functools import partial, wraps
 from inspect import signature
@@ -36,7 +36,6 @@ from nbsketch._report.warning import warn
 from nbsketch.kernels import KERNELS, PrecomputedKernel, SobolevKernel
 from nbsketch.rows import tasks
 from nbsketch.rows.class_weights import check_sum
-from nbsketch.rows.collections import as_dask_array, check_numbers, dask_module, one_row
 from nbsketch.rows.lost_digits import check_differences, warn_of_equal_integers
 from nbsketch.rows.partitions import PartitionedRows
 from nbsketch.rows.transform import PREPROCESSINGS, choose_rows
@@ -68,7 +67,14 @@ def rowwise(of_rows: Callable[..., Any]) -> Callable[[Method], Method]:
                 return method(self, X, *args, **options)
             bound = signature(method).bind(self, X, *args, **options)
             for name, value in [*bound.arguments.items()][2:]:
-                _check_shared(name, value)
+                if is_dask(value) or np.ndim(value) > 1:
+                    lazy = "a Dask collection" if is_dask(value) else None
+                    raise ValueError(
+                        f"`{name}` must be a number or have shape (k,), the same for "
+                        "all rows of a Dask collection, got "
+                        f"{lazy or f'shape {np.shape(value)}'}: pass X.compute() and "
+                        f"{name} in memory"
+                    )
             return of_rows(getattr(self, method.__name__), *bound.args[1:])
 
         return cast(Method, decorated)
@@ -79,16 +85,6 @@ def rowwise(of_rows: Callable[..., Any]) -> Callable[[Method], Method]:
 def available_where(check: Callable[[Any], bool]) -> Callable[[Method], Method]:
     """Return scikit-learn's `available_if` as a decorator that keeps the type."""
     return cast(Callable[[Method], Method], available_if(check))
-
-
-def _check_shared(name: str, value: Any) -> None:
-    """Raise an error for an argument that differs between rows of a Dask collection."""
-    if is_dask(value) or np.ndim(value) > 1:
-        kind = "a Dask collection" if is_dask(value) else f"shape {np.shape(value)}"
-        raise ValueError(
-            f"`{name}` must be a number or have shape (k,), the same for all rows of a "
-            f"Dask collection, got {kind}: pass X.compute() and {name} in memory"
-        )
 
 
 def checked_rows(
@@ -154,7 +150,16 @@ def training_data(
     text_in = () if numeric else ("y",)
     is_lazy = is_dask(X)
     if is_lazy:
-        X, y, sample_weight = _rows_of_dask(estimator, X, y, sample_weight, options)
+        if is_pairwise(estimator.kernel):
+            raise ValueError(
+                "`kernel` must not be 'precomputed' for a Dask collection, whose rows "
+                "are on several machines: pass the rows and a kernel of them"
+            )
+        of_rows = {"reset": options.pop("reset", True)}
+        of_rows |= {"dtype": options.pop("dtype", None), "y": y}
+        X, y, sample_weight = partitioned_rows(
+            estimator, _watched(X), sample_weight=sample_weight, **of_rows
+        )
     y = as_numbers("y", y) if numeric else y
     if is_lazy:
         with explaining({"y": y}, text_in=text_in):
@@ -176,22 +181,6 @@ def training_data(
     check_magnitude("y", np.asarray(y, dtype=float))
     check_spread("y", y)
     return rows, y, sample_weight
-
-
-def _rows_of_dask(
-    estimator: Any, X: Any, y: Any, sample_weight: Any, options: dict[str, Any]
-) -> tuple[Any, ...]:
-    """Check rows of Dask on the workers; remove the options of X from `options`."""
-    if is_pairwise(estimator.kernel):
-        raise ValueError(
-            "`kernel` must not be 'precomputed' for a Dask collection, whose rows "
-            "are on several machines: pass the rows and a kernel of them"
-        )
-    reset = options.pop("reset", True)
-    dtype = options.pop("dtype", None)
-    others = {"y": y, "sample_weight": sample_weight}
-    X = _watched(X)
-    return partitioned_rows(estimator, X, reset=reset, dtype=dtype, **others)
 
 
 def _watched(X: Any) -> Any:
@@ -248,8 +237,8 @@ def partitioned_rows(
     named = {name: X} | {k: v for k, v in others.items() if v is not None}
     array, *arrays = tasks.as_dask_arrays(named)
     array = _with_known_size(name, array, 2)
-    check_numbers(name, array)
-    example = one_row(X, name)
+    tasks.check_numbers(name, array)
+    example = tasks.one_row(X, name)
     with explaining({name: example}):
         validate_data(estimator, example, reset=reset)
     single = array.dtype == np.float32
@@ -343,7 +332,7 @@ def predicted(
     )
     parts = tasks.frame_parts(X, *arguments.values())
     if parts is None:
-        arrays = map(as_dask_array, arguments, arguments.values())
+        arrays = map(tasks.as_dask_array, arguments, arguments.values())
         predictions, *values = tasks.computed([lazy, *arrays])
     else:
         shared = tasks.literal(copy(model))
@@ -362,24 +351,22 @@ def _predict_part(part: tuple[Any, ...], model: Any) -> tuple[NDArray, ...] | No
     return (model.predict(X), *(v.to_numpy() for v in values)) if len(X) else None
 
 
-def in_blocks(X: Any, y: Any, sample_weight: Any) -> Iterable[tuple]:
-    """Return the parts of Dask collections; data in memory are one part."""
-    if not is_dask(X):
-        return [(X, y, sample_weight)]
-    check_alike(X, y=y, sample_weight=sample_weight)
-    return _blocks(X, y, sample_weight)
-
-
-def _blocks(X: Any, *others: Any) -> Iterator[tuple[Any, ...]]:
+def in_blocks(X: Any, y: Any, sample_weight: Any) -> Iterator[tuple[Any, ...]]:
     """Yield the parts of Dask collections in the chunks of X, gathered in order.
 
-    Parts of a data frame X are data frames. None stays None in each part.
+    Parts of a data frame X are data frames. None stays None in each part. Data in
+    memory are one part.
     """
+    if not is_dask(X):
+        yield X, y, sample_weight
+        return
+    check_alike(X, y=y, sample_weight=sample_weight)
+    others = y, sample_weight
     named = {"X": _watched(X)}
     named |= {f"{k}": a for k, a in enumerate(others) if a is not None}
     shared = iter(tasks.as_dask_arrays(named))
     rows = _with_known_size("X", next(shared), 2)
-    check_numbers("X", rows)
+    tasks.check_numbers("X", rows)
     arrays = [None if a is None else _in_chunks_of(rows, next(shared)) for a in others]
     reads = [tasks.blocks_of(a) for a in (rows, *arrays) if a is not None]
     tasks.check_steady(reads, reads)
@@ -403,13 +390,13 @@ def labels_of(y: Any) -> NDArray | None:
     """Return the sorted distinct labels of a Dask collection; None for other data."""
     if not is_dask(y):
         return None
-    blocks = as_dask_array("y", y, 1).to_delayed()
+    blocks = tasks.as_dask_array("y", y, 1).to_delayed()
     reads = [tasks.task(np.unique, block) for block in blocks]
     return np.unique(np.concatenate(tasks.computed(reads)))
 
 
 def _with_known_size(name: str, value: Any, ndim: int | None) -> Any:
-    array = as_dask_array(name, value, ndim)
+    array = tasks.as_dask_array(name, value, ndim)
     return array.compute_chunk_sizes() if np.isnan(array.shape[0]) else array
 
 
@@ -568,14 +555,16 @@ def row_by_row(method: Callable[..., NDArray], X: Any, *args: Any) -> Any:
     >>> row_by_row(model.transform, da.ones((6, 4), chunks=(3, 4))).chunks
     ((3, 3), (2,))
     """
-    array = as_dask_array("X", X, ndim=2)
-    check_numbers("X", array)
-    nothing = method(one_row(X), *args)[:0]
-    da = dask_module("dask.array")
+    array = tasks.as_dask_array("X", X, ndim=2)
+    tasks.check_numbers("X", array)
+    nothing = method(tasks.one_row(X), *args)[:0]
+    model = copy(method.__self__)  # type: ignore[attr-defined]
+    # Checked before: blocks of a data frame have no names.
+    vars(model).pop("feature_names_in_", None)
+    da = tasks.dask_module("dask.array")
     return da.map_blocks(
         _of_part, array, method=_function_of(method), args=args, nothing=nothing,
-        model=_shared(method.__self__),  # type: ignore[attr-defined]
-        dtype=nothing.dtype, meta=nothing,
+        model=tasks.literal(model), dtype=nothing.dtype, meta=nothing,
         drop_axis=[1] if nothing.ndim == 1 else None,
         new_axis=[2] if nothing.ndim == 3 else None,
         chunks=(array.chunks[0], *((k,) for k in nothing.shape[1:])),
@@ -607,13 +596,3 @@ def _of_part(
 ) -> NDArray:
     X = np.ascontiguousarray(X) if type(X) is np.ndarray else X  # not masked rows
     return method(model, X, *args) if len(X) else nothing
-
-
-def _shared(model: Any) -> Any:
-    """Return the current model, sent to each worker once.
-
-    Feature names are checked before; blocks of a data frame have none.
-    """
-    model = copy(model)
-    vars(model).pop("feature_names_in_", None)
-    return tasks.literal(model)

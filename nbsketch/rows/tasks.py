@@ -1,4 +1,4 @@
-"""Dask tasks: evaluation, storage on the workers, and sums in a tree.
+"""Dask collections: conversion to tasks, evaluation, storage, and sums in a tree.
 
 X, y and weights are computed together; changes in the order of their rows are errors.
 
@@ -12,6 +12,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from importlib import import_module
 from itertools import pairwise
 from operator import getitem
 from typing import Any, NamedTuple, Self
@@ -21,7 +22,6 @@ from numpy.typing import NDArray
 
 from nbsketch._machine import memory
 from nbsketch._machine.blas import one_thread
-from nbsketch.rows.collections import as_dask_array, dask_module
 
 # Number of times that a task is repeated after an error of a worker.
 _RETRIES = 3
@@ -33,6 +33,63 @@ _SETS = 2
 _SMALL = 1 << 16
 # Number of rows of a block compared with a second computation.
 _COMPARED_ROWS = 200
+_INSTALL = "Dask collections need dask[array]: pip install 'nbsketch[dask]'"
+
+
+def dask_module(name: str = "dask") -> Any:
+    """Import a module of Dask, or raise an error with installation instructions."""
+    try:
+        return import_module(name)
+    except ImportError as error:
+        raise ImportError(_INSTALL) from error
+
+
+def as_dask_array(name: str, value: Any, ndim: int | None = None) -> Any:
+    """Return a Dask array or data frame as a Dask array with one chunk of columns.
+
+    Parameters
+    ----------
+    name : str
+        Name of the argument in error messages.
+    value : dask array, data frame or series
+        Numbers; class labels may have any dtype.
+    ndim : int or None
+        Expected number of axes. None: any.
+    """
+    da = dask_module("dask.array")
+    is_array = isinstance(value, da.Array)
+    if not (is_array or hasattr(value, "to_dask_array")):
+        raise TypeError(
+            f"`{name}` must be a dask array or data frame, got {type(value).__name__}"
+        )
+    array = value if is_array else value.to_dask_array()
+    if ndim is not None and array.ndim != ndim:
+        raise ValueError(f"`{name}` must have {ndim} axes, got shape {array.shape}")
+    if array.ndim == 2 and len(array.chunks[1]) > 1:
+        raise ValueError(
+            f"`{name}` must have all columns of a row in one chunk, got "
+            f"{len(array.chunks[1])} chunks of columns: "
+            f"pass {name}.rechunk({{1: -1}})"
+        )
+    return array
+
+
+def check_numbers(name: str, array: Any) -> None:
+    """Raise an error if a Dask array does not hold real numbers."""
+    if array.dtype.kind not in "fiub":
+        raise TypeError(
+            f"`{name}` must hold real numbers, got dtype {array.dtype}: convert it "
+            "with astype(float), encode text first"
+        )
+
+
+def one_row(value: Any, name: str = "X") -> Any:
+    """Return one row of zeros with the columns of a collection; a frame for a frame."""
+    if hasattr(value, "columns"):
+        frame = value._meta
+        return frame.reindex([0]).fillna(0).astype(frame.dtypes)
+    check_numbers(name, value)
+    return np.zeros((1, *value.shape[1:]), dtype=value.dtype)
 
 
 def task(function: Callable, *args: Any) -> Any:

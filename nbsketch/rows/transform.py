@@ -207,22 +207,14 @@ def fit_scaler(
         alike = _ALIKE if len(chosen) <= MANY else _ALIKE_OF_MANY
         ranked = ranked[_correlations(rows, scores, w) < alike]
     columns = np.hstack([rows[:, plain], scores[:, ranked]])
-    center, width = _center_and_width(columns, w)
+    center = np.average(columns, axis=0, weights=w)
+    variance = np.average(np.square(columns - center), axis=0, weights=w)
+    width = np.sqrt(variance) / [_rarity(column, w) for column in columns.T]
     varies = varying_features(sample)[np.concatenate([plain, ranked])]
     width = np.where(varies & (width > 0), width, np.inf)
     return InputScaler(
         X.shape[1], chosen[plain], chosen[ranked], center, width, quantiles[:, ranked]
     )
-
-
-def _center_and_width(
-    columns: NDArray, weights: NDArray | None
-) -> tuple[NDArray, NDArray]:
-    """Return the means and deviations of columns, the latter up to their rarity."""
-    center = np.average(columns, axis=0, weights=weights)
-    variance = np.average(np.square(columns - center), axis=0, weights=weights)
-    rarity = [_rarity(column, weights) for column in columns.T]
-    return center, np.sqrt(variance) / rarity
 
 
 def _rarity(values: NDArray, weights: NDArray | None) -> float:

@@ -153,16 +153,6 @@ def _explained_deviance(
     return float(np.allclose(predicted, targets[0], rtol=_ROUNDING, atol=0.0))
 
 
-def _flattened(y: NDArray) -> NDArray:
-    """Return the single target column, with scikit-learn's warning."""
-    warn(
-        "A column-vector y was passed when a 1d array was expected: `y` has shape "
-        f"{y.shape} and is flattened; pass y.ravel() to avoid this warning",
-        DataConversionWarning,
-    )
-    return y[:, 0]
-
-
 class ObjectParameters:
     """Mixin for estimators with parameters that are objects with parameters.
 
@@ -265,7 +255,13 @@ class KernelExpansion(SaveMixin, CallbackSupportMixin, ObjectParameters, BaseEst
         """
         X, y, sample_weight = inputs.training_data(self, X, y, sample_weight, **options)
         if y.shape[1:] == (1,) and not self.__sklearn_tags__().target_tags.multi_output:
-            y = _flattened(y)
+            warn(
+                "A column-vector y was passed when a 1d array was expected: `y` has "
+                f"shape {y.shape} and is flattened; pass y.ravel() to avoid this "
+                "warning",
+                DataConversionWarning,
+            )
+            y = y[:, 0]
         weights = self._weigh(y, inputs.check_weights(sample_weight, X))
         n_given = len(y) if weights is None else int(np.count_nonzero(weights))
         if merges_copies(self.cv) and not is_stream:
@@ -313,11 +309,9 @@ class KernelExpansion(SaveMixin, CallbackSupportMixin, ObjectParameters, BaseEst
 
     def _folds(self, rows: inputs.TrainingRows, groups: Any) -> Folds | None:
         """Return the validation folds of `cv`, as indices of the kept samples."""
-        labelled = is_classifier(self)
-        folds = folds_of_kept(self.cv, groups, rows, classification=labelled)
+        folds = folds_of_kept(self.cv, groups, rows, is_classifier(self))
         if hasattr(self.cv, "split"):
-            place = representatives(rows.X, rows.y)
-            warn_of_divided_copies(self.cv, folds, place)
+            warn_of_divided_copies(self.cv, folds, representatives(rows.X, rows.y))
         return folds
 
     def _set_expansion(
@@ -488,9 +482,8 @@ class SketchedModel(KernelExpansion, ABC):
         """Set the fitted attributes."""
         for name in ("posterior_", "monotonic_violation_"):
             self.__dict__.pop(name, None)  # of an earlier fit
-        coef = solution.coef
-        intercept = solution.intercept
-        self._set_expansion(coef, intercept, data, problem.single_output)
+        terms = solution.coef, solution.intercept
+        self._set_expansion(*terms, data, problem.single_output)
         self.size_path_ = data.size_path
         self.rank_ = solution.rank
         self.alpha_ = solution.alpha

@@ -30,7 +30,6 @@ from nbsketch._report.warning import warn
 from nbsketch.estimators import posterior
 from nbsketch.fitting.objective import Objective, Problem
 from nbsketch.fitting.objectives import JointQuantileObjective
-from nbsketch.fitting.plan import Plan
 from nbsketch.losses import SquareLoss
 from nbsketch.rows.inputs import is_pairwise
 from nbsketch.rows.partitions import PartitionedRows
@@ -83,15 +82,21 @@ class Lines(NamedTuple):
         return self.rows[lines * self.knots + knot]
 
 
-def check_monotonic(model: Any, X: Any, single: bool) -> None:
-    """Check `monotonic_cst` and the parameters that it is compatible with."""
+def planned(model: Any, problem: Problem) -> Problem:
+    """Return the problem, with a sketch if the default uses all of many samples.
+
+    Check `monotonic_cst` and the parameters that it is compatible with.
+    """
+    if model.monotonic_cst is None:
+        return problem
     if not isinstance(model.monotonic_cst, dict) and np.ndim(model.monotonic_cst) != 1:
         raise ValueError(
             "`monotonic_cst` must be a sequence of -1, 0 and 1, a dict by column name "
             f"or None, got {model.monotonic_cst!r}"
         )
     _check_monotonic_cst(model, model.monotonic_cst)
-    in_memory = not (sp.issparse(X) or isinstance(X, PartitionedRows))
+    objective = problem.objective
+    is_lazy = isinstance(problem.rows, PartitionedRows)
     is_square = getattr(model, "loss", "square") in ("square", SquareLoss())
     crossing = getattr(model, "non_crossing", None) == "constraint"
     for name, possible, expected in (
@@ -100,20 +105,17 @@ def check_monotonic(model: Any, X: Any, single: bool) -> None:
         ("non_crossing", not crossing, "'sort' or None"),
         ("solver", model.solver == "auto", "'auto'"),
         ("kernel", not is_pairwise(model.kernel), "a kernel of samples"),
-        ("X", in_memory, "dense and in memory"),
-        ("y", single, "a single target"),
+        ("X", not (is_lazy or sp.issparse(problem.rows)), "dense and in memory"),
+        ("y", objective.targets.shape[1] == 1, "a single target"),
     ):
         if not possible:
             got = f", got {getattr(model, name)!r}" if hasattr(model, name) else ""
             raise ValueError(f"`{name}` must be {expected} for `monotonic_cst`{got}")
-
-
-def planned(plan: Plan, objective: Objective) -> Plan:
-    """Return the plan, with a sketch if the default uses all of many samples."""
     size = objective.default_size()
+    plan = problem.plan
     if plan.is_free and size < len(objective.targets):
-        return replace(plan, sketch="subsampling", size=size)
-    return plan
+        plan = replace(plan, sketch="subsampling", size=size)
+    return problem._replace(plan=plan)
 
 
 def constrain(model: Any, problem: Problem) -> None:

@@ -11,7 +11,7 @@ from sklearn.base import RegressorMixin
 from nbsketch import _quantiles
 from nbsketch._report import validation
 from nbsketch.estimators._base import IterativeModel, score_of
-from nbsketch.estimators._monotonic import check_monotonic, constrain, planned
+from nbsketch.estimators._monotonic import constrain, planned
 from nbsketch.fitting.objective import FeatureSolution, Problem
 from nbsketch.fitting.objectives import JointQuantileObjective
 from nbsketch.fitting.plan import Plan
@@ -196,10 +196,8 @@ class JointQuantileRegressor(RegressorMixin, IterativeModel):
             constrained,
             folds=folds,
         )
-        if self.monotonic_cst is not None:
-            check_monotonic(self, rows.X, True)
-            plan = planned(plan, objective)
-        return Problem(rows.X, objective, plan, False, held, rows.kept)
+        problem = Problem(rows.X, objective, plan, False, held, rows.kept)
+        return planned(self, problem)
 
     def _is_constrained(self) -> bool:
         """Check `non_crossing`; return whether it constrains the fit."""

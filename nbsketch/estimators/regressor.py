@@ -12,7 +12,7 @@ from nbsketch._machine.memory import fits
 from nbsketch._report.validation import check_length, declares_parameters
 from nbsketch._report.warning import warn
 from nbsketch.estimators import _base, posterior
-from nbsketch.estimators._monotonic import check_monotonic, constrain, planned
+from nbsketch.estimators._monotonic import constrain, planned
 from nbsketch.fitting.objective import FeatureSolution, Problem
 from nbsketch.fitting.objectives import regression_objective
 from nbsketch.fitting.plan import Plan
@@ -238,10 +238,8 @@ class SketchedKernelRegressor(
         objective = regression_objective(*self._terms(rows), self.loss, self.output)
         objective = replace(objective, folds=self._folds(rows, groups))
         single = rows.y.ndim == 1
-        if self.monotonic_cst is not None:
-            check_monotonic(self, rows.X, single)
-            plan = planned(plan, objective)
-        return Problem(rows.X, objective, plan, single, kept=rows.kept)
+        problem = Problem(rows.X, objective, plan, single, kept=rows.kept)
+        return planned(self, problem)
 
     def _solve(self, problem: Problem) -> Self:
         super()._solve(problem)

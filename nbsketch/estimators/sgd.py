@@ -63,16 +63,8 @@ class DescentModel(_base.KernelExpansion):
     validation_fraction: float = 0.1
 
     @abstractmethod
-    def _rows(
-        self, X: Any, y: Any, sample_weight: Any, *, is_new: bool, is_stream: bool
-    ) -> TrainingRows:
+    def _rows(self, X: Any, y: Any, sample_weight: Any, **options: Any) -> TrainingRows:
         """Check samples for a new model or a stream; return them with y (n, d)."""
-
-    def _stream_options(self, is_new: bool) -> dict[str, Any]:
-        """Return options of the data check; a stream must match its first samples."""
-        if is_new:
-            return {}
-        return {"dtype": model_dtype(self.landmarks_), "reset": False}
 
     @abstractmethod
     def _objective(self, Y: NDArray, weights: NDArray | None) -> Any:
@@ -108,7 +100,7 @@ class DescentModel(_base.KernelExpansion):
         with watched_fit(self):
             for name in ("classes_", "_held"):
                 self.__dict__.pop(name, None)  # from an earlier fit
-            rows = self._rows(X, y, sample_weight, is_new=True, is_stream=False)
+            rows = self._rows(X, y, sample_weight)
             objective = replace(
                 self._objective(rows.y, rows.relative_weights),
                 folds=self._folds(rows, groups),
@@ -150,7 +142,10 @@ class DescentModel(_base.KernelExpansion):
         """Pass once over samples; the first ones initialize the model."""
         self._check_stream()
         first = not hasattr(self, "coef_")
-        rows = self._rows(X, y, sample_weight, is_new=first, is_stream=True)
+        options: dict[str, Any] = {"is_stream": True}
+        if not first:  # they must match the first samples
+            options |= {"dtype": model_dtype(self.landmarks_), "reset": False}
+        rows = self._rows(X, y, sample_weight, **options)
         held: TrainingRows | None = self.__dict__.pop("_held", None)
         if first:
             return self._begin(rows)
@@ -518,15 +513,12 @@ class SketchedSGDRegressor(_base.ResidualLoss, _base.RegressorScore, DescentMode
         """
         return self.partial_fit_chunks(in_blocks(X, y, sample_weight))
 
-    def _rows(
-        self, X: Any, y: Any, sample_weight: Any, *, is_new: bool, is_stream: bool
-    ) -> TrainingRows:
-        options = _base.NUMBERS | self._stream_options(is_new)
-        options["is_stream"] = is_stream
+    def _rows(self, X: Any, y: Any, sample_weight: Any, **options: Any) -> TrainingRows:
+        options |= _base.NUMBERS
         rows = self._check_training(X, y, sample_weight, **options)
-        if is_new:
+        Y = self._terms(rows)[0]
+        if "reset" not in options:
             self._one_target = rows.y.ndim == 1
-            Y = self._terms(rows)[0]
             self.loss_ = loss_at(self.loss, Y, rows.weights)
             return rows._replace(y=Y)
         expected = () if self._one_target else self.coef_.shape[1:]
@@ -535,7 +527,7 @@ class SketchedSGDRegressor(_base.ResidualLoss, _base.RegressorScore, DescentMode
                 f"`y` must have shape {(len(rows.y), *expected)} as in earlier calls, "
                 f"got {rows.y.shape}"
             )
-        return rows._replace(y=self._terms(rows)[0])
+        return rows._replace(y=Y)
 
     def _objective(self, Y: NDArray, weights: NDArray | None) -> Any:
         loss = fitted_loss(self)
@@ -668,10 +660,7 @@ class SketchedSGDClassifier(OneVsRest, DescentModel):
                 f"{self.class_weight!r}: the class counts of a stream are unknown"
             )
 
-    def _rows(
-        self, X: Any, y: Any, sample_weight: Any, *, is_new: bool, is_stream: bool
-    ) -> TrainingRows:
-        options = self._stream_options(is_new) | {"is_stream": is_stream}
+    def _rows(self, X: Any, y: Any, sample_weight: Any, **options: Any) -> TrainingRows:
         rows = self._check_training(X, y, sample_weight, **options)
         if not hasattr(self, "classes_"):
             self._set_classes(rows.y)

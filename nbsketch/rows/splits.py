@@ -164,7 +164,7 @@ def resolve_folds(
 
 
 def folds_of_kept(
-    cv: Any, groups: Any, rows: TrainingRows, *, classification: bool
+    cv: Any, groups: Any, rows: TrainingRows, classification: bool
 ) -> Folds | None:
     """Return the folds of the samples of positive weight, as indices among them.
 

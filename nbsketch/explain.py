@@ -46,6 +46,7 @@ from nbsketch.estimators.posterior import std_of_sum
 from nbsketch.kernels import LinearKernel
 from nbsketch.rows.inputs import (
     check_in_memory,
+    compared_rows,
     is_dask,
     is_pairwise,
     new_rows,
@@ -392,7 +393,7 @@ class _Game(NamedTuple):
                     "a subset of the training samples"
                 )
             encode = model._encoded
-            function = partial(_table_values, model)
+            function = model._outputs
             owners = model.columns_.owners
         else:
             encode = partial(_rows, model)
@@ -448,15 +449,9 @@ def _check_dense(model: Any) -> None:
         raise TypeError("`model` must be fitted to dense samples, got sparse ones")
 
 
-def _table_values(model: Any, rows: NDArray) -> NDArray:
-    """Return predictions or probabilities at encoded samples of a table."""
-    return model._outputs(rows)
-
-
 def _rows(model: Any, X: Any) -> NDArray:
     """Return preprocessed samples."""
-    rows = transform_rows(new_rows(model, X), model.scaler_, model.kernel_)
-    return np.ascontiguousarray(rows, dtype=np.float64)
+    return np.ascontiguousarray(compared_rows(model, X), dtype=np.float64)
 
 
 class _ProductExpansion(NamedTuple):

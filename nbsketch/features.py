@@ -30,8 +30,8 @@ from nbsketch.fitting.lost_columns import warn_of_lost_columns
 from nbsketch.fitting.plan import Plan, is_auto
 from nbsketch.rows.inputs import (
     checked_rows,
+    compared_rows,
     is_dask,
-    model_dtype,
     partitioned_rows,
     row_by_row,
     rowwise,
@@ -88,21 +88,16 @@ class KernelFeatures(
         self, X: Any, y: Any, size: int, rng: np.random.Generator
     ) -> sketched.Inputs:
         """Set the transformation of samples; return the inputs with the kernel."""
-        inputs = sketched.Inputs(X, Plan(self.kernel, self.bandwidth).given_kernel)
+        target = None
         if is_auto(self.bandwidth):
             sketched.check_learnable(self.kernel, X)
             (rng,) = rng.spawn(1)
             target = sketched.TuningTarget(as_targets(y, len(X)))
-            if len(X) >= sketched.LEAST_ROWS:
-                inputs = sketched.learn_inputs(X, target, self.kernel, size, rng)
+        plan = Plan(self.kernel, self.bandwidth, preprocessing=None)
+        inputs = sketched.prepare_inputs(X, plan, target, size, rng)
         self.scaler_ = inputs.scaler
         self.length_scales_ = inputs.length_scales
         return inputs
-
-    def _transformed(self, X: Any, dtype: Any) -> Any:
-        """Return checked samples in the columns compared by the kernel."""
-        rows = checked_rows(self, X, dtype=dtype)
-        return rows if self.scaler_ is None else self.scaler_.transform(rows)
 
     def __sklearn_tags__(self) -> Tags:
         """Return the capabilities of the transformer."""
@@ -209,8 +204,7 @@ class SketchedFeatures(KernelFeatures):
     def transform(self, X: ArrayLike) -> NDArray:
         """Return the features of X, of shape (n, r)."""
         check_is_fitted(self)
-        rows = self._transformed(X, model_dtype(self.landmarks_))
-        self.kernel_.check_domain("X", rows)
+        rows = compared_rows(self, X)
         return expansion_of(self, self.projection_)(rows, rows.dtype)
 
     def summary(self) -> str:
@@ -312,7 +306,8 @@ class RandomFourierFeatures(KernelFeatures):
         """Return the features of X, of shape (n, D)."""
         check_is_fitted(self)
         W = self.frequencies_
-        rows = self._transformed(X, W.dtype)
+        rows = checked_rows(self, X, dtype=W.dtype)
+        rows = rows if self.scaler_ is None else self.scaler_.transform(rows)
         n = rows.shape[0]
         half = W.shape[1]
         Z = np.empty((n, 2 * half), dtype=W.dtype)

@@ -143,22 +143,24 @@ def held_rows(X: Any, recipe: SketchRecipe | None = None) -> Any:
 
 
 def prepare_inputs(
-    X: Any, plan: Plan, target: TuningTarget, size: int, rng: np.random.Generator
+    X: Any, plan: Plan, target: TuningTarget | None, size: int, rng: np.random.Generator
 ) -> Inputs:
     """Return the transformed training samples and their kernel.
 
-    Length scales are learned if the bandwidth is "auto", or None if possible. Otherwise
-    samples are transformed only if a preprocessing is named. `size` is the size of the
+    Length scales are learned for a target if the bandwidth is "auto", or None if
+    possible. Otherwise samples are transformed only if a preprocessing is named. `size` is the size of the
     sketch to be drawn.
     """
     columns = plan.preprocessing
-    is_learned = plan.bandwidth is None or is_auto(plan.bandwidth)
-    if is_learned and is_learnable(plan.kernel, X) and X.shape[0] >= LEAST_ROWS:
+    is_free = plan.bandwidth is None or is_auto(plan.bandwidth)
+    is_learned = is_free and is_learnable(plan.kernel, X) and X.shape[0] >= LEAST_ROWS
+    if target is not None and is_learned:
         # Length scales replace standardization: None means features without ranks.
         return learn_inputs(X, target, plan.kernel, size, rng, columns or "standard")
     scaler = None
     if columns in PREPROCESSINGS:
-        scaler = fit_scaler(X, columns, rng, weights=target.weights)
+        weights = None if target is None else target.weights
+        scaler = fit_scaler(X, columns, rng, weights=weights)
     return Inputs(transformed(X, scaler), plan.given_kernel, scaler)
 
 

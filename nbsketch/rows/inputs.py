@@ -38,7 +38,7 @@ from nbsketch.rows import tasks
 from nbsketch.rows.class_weights import check_sum
 from nbsketch.rows.lost_digits import check_differences, warn_of_equal_integers
 from nbsketch.rows.partitions import PartitionedRows
-from nbsketch.rows.transform import PREPROCESSINGS, choose_rows
+from nbsketch.rows.transform import PREPROCESSINGS, choose_rows, transform_rows
 
 # A larger share of the total weight in one sample, of at least so many, is warned of.
 _MOST_WEIGHT = 0.5
@@ -118,6 +118,11 @@ def model_dtype(landmarks: Any) -> Any:
 def new_rows(model: Any, X: Any) -> Any:
     """Return checked rows for a fitted model, in the dtype of its computations."""
     return checked_rows(model, X, dtype=model_dtype(model.landmarks_))
+
+
+def compared_rows(model: Any, X: Any) -> Any:
+    """Return checked rows for a fitted model, transformed for its kernel."""
+    return transform_rows(new_rows(model, X), model.scaler_, model.kernel_)
 
 
 def is_pairwise(kernel: Any) -> bool:

@@ -47,9 +47,9 @@ from nbsketch.rows.inputs import (
     TrainingRows,
     check_weights,
     checked_rows,
+    compared_rows,
     is_pairwise,
     loaded,
-    new_rows,
     set_input_tags,
 )
 from nbsketch.solvers.exact import solve_shifted
@@ -379,7 +379,13 @@ class InputOutputKernelRegressor(
         self, X: Any, Y: Any, sample_weight: Any
     ) -> tuple[Kernel, Kernel, TrainingRows]:
         """Return both kernels and the samples of positive weight."""
-        kernel, X = self._check_X(X)
+        kernel = Plan(self.kernel, self.bandwidth).given_kernel
+        objects = _outputs.as_objects(kernel, "X", X)
+        if objects is None:
+            X = checked_rows(self, X, reset=True)
+        else:
+            self.__dict__.pop("n_features_in_", None)
+            kernel, X = objects
         output_kernel, Y = _outputs.check_training_outputs(
             self.output_kernel, self.output_bandwidth, Y
         )
@@ -398,23 +404,13 @@ class InputOutputKernelRegressor(
             )
         return kernel, output_kernel, rows
 
-    def _check_X(self, X: Any) -> tuple[Kernel, Any]:
-        """Return the input kernel and valid training inputs."""
-        kernel = Plan(self.kernel, self.bandwidth).given_kernel
-        objects = _outputs.as_objects(kernel, "X", X)
-        if objects is not None:
-            self.__dict__.pop("n_features_in_", None)
-            return objects
-        return kernel, checked_rows(self, X, reset=True)
-
     def _check_new(self, X: Any) -> Any:
         """Return valid inputs for prediction."""
         check_is_fitted(self)
         (X,) = loaded(X)
         if isinstance(self.landmarks_, Objects):
             return _outputs.check_objects("X", X)
-        rows = new_rows(self, X)
-        return rows if self.scaler_ is None else self.scaler_.transform(rows)
+        return compared_rows(self, X)
 
     def _draw_sketches(
         self, kernel: Kernel, output_kernel: Kernel, rows: TrainingRows, n_outputs: int
@@ -442,25 +438,22 @@ class InputOutputKernelRegressor(
     ) -> tuple[Any, Kernel]:
         """Return transformed samples and their kernel; may learn length scales."""
         X = rows.X
-        self.scaler_ = None
-        self.length_scales_ = None
+        inputs = sketched.Inputs(X, kernel)
         learns = is_auto(self.bandwidth)
-        if self.bandwidth is None and sketched.is_learnable(self.kernel, X):
+        if learns:
+            sketched.check_learnable(self.kernel, X)
+        elif self.bandwidth is None and sketched.is_learnable(self.kernel, X):
             learns = X.shape[1] <= _MOST_FEATURES
-        if not learns:
-            return X, kernel
-        sketched.check_learnable(self.kernel, X)
-        if X.shape[0] < sketched.LEAST_ROWS:
-            return X, kernel
-        weights = rows.relative_weights
-        targets = _outputs.principal_targets(self.output_kernel_, rows.y, rng, weights)
-        if targets.shape[1] == 0:  # identical outputs
-            return X, kernel
-        size = len(X)
-        if self.size is not None:
-            size = min(validation.check_integer("size", self.size), size)
-        target = sketched.TuningTarget(targets, weights)
-        inputs = sketched.learn_inputs(X, target, self.kernel, size, rng)
+        if learns and X.shape[0] >= sketched.LEAST_ROWS:
+            weights = rows.relative_weights
+            outputs = self.output_kernel_, rows.y
+            targets = _outputs.principal_targets(*outputs, rng, weights)
+            size = len(X)
+            if self.size is not None:
+                size = min(validation.check_integer("size", self.size), size)
+            if targets.size:  # else identical outputs
+                target = sketched.TuningTarget(targets, weights)
+                inputs = sketched.learn_inputs(X, target, self.kernel, size, rng)
         self.scaler_ = inputs.scaler
         self.length_scales_ = inputs.length_scales
         return inputs.rows, inputs.kernel
@@ -475,7 +468,15 @@ class InputOutputKernelRegressor(
         else:
             warn_of_lost_columns(self, X)
         if self.sketch_.is_identity:
-            self.coef_ = self._solve_exact(X, targets, weights)
+            with self._stage("inputs: Gram matrix"):
+                double = X if isinstance(X, Objects) else X.astype(float, copy=False)
+                K = np.array(self.kernel_(double), dtype=np.float64)
+            with self._stage("inputs: solve"):
+                T = targets[:]
+                dense = T.toarray(order="F") if sp.issparse(T) else T
+                w = np.ones(len(K)) if weights is None else weights
+                shift = len(K) * self.alpha
+                self.coef_ = solve_shifted(K.T, dense, shift, w, self.alpha)
             self.rank_ = len(self.coef_)
             return sketch_map
         with self._stage("inputs: kernel and factor"):
@@ -488,19 +489,6 @@ class InputOutputKernelRegressor(
             is_factor = isinstance(P, PivotedCholesky)  # else columns of X
             self.coef_ = P.lift(W, self.sketch_.shape[0]) if is_factor else P @ W
         return sketch_map
-
-    def _solve_exact(
-        self, X: Any, targets: TargetRows, weights: NDArray | None
-    ) -> NDArray:
-        """Return H of shape (n, t) without a sketch."""
-        with self._stage("inputs: Gram matrix"):
-            rows = X if isinstance(X, Objects) else X.astype(np.float64, copy=False)
-            K = np.array(self.kernel_(rows), dtype=np.float64)
-        with self._stage("inputs: solve"):
-            T = targets[:]
-            dense = T.toarray(order="F") if sp.issparse(T) else T
-            w = np.ones(len(K)) if weights is None else weights
-            return solve_shifted(K.T, dense, len(K) * self.alpha, w, self.alpha)
 
     def _reduce(
         self,

@@ -30,7 +30,7 @@ from nbsketch.conformal._left_out import (
     jackknife,
     quantiles_of,
 )
-from nbsketch.conformal._rows import Marks, fit_on, naming_rows
+from nbsketch.conformal._rows import Marks, fit_on
 from nbsketch.estimators._base import ClassifierScore, LogProbabilities, RegressorScore
 from nbsketch.rows.inputs import check_alike, check_in_memory, labels_of_rows
 from nbsketch.rows.splits import merges_copies
@@ -119,7 +119,12 @@ class Calibrated(MetaEstimatorMixin, BaseEstimator, ABC):
                 check_in_memory(name, value, "a conformal fit")
             validation.check_choice("method", self.method, self._methods)
             self._nominal(None)
-            self._check_kind()
+            of_classes = isinstance(self, ClassifierScore)
+            inner = self.estimator
+            is_object = hasattr(inner, "fit") and not isinstance(inner, type)
+            if not is_object or is_classifier(inner) != of_classes:
+                kind = "classifier" if of_classes else "regressor"
+                raise TypeError(f"`estimator` must be a {kind}, got {inner!r}")
             if y is None:
                 raise ValueError(
                     "fit requires y to be passed, but the target y is None"
@@ -131,18 +136,16 @@ class Calibrated(MetaEstimatorMixin, BaseEstimator, ABC):
                 raise ValueError("`y` must not be empty, got 0 samples")
             self.shift_ = 0.0
             marks = Marks.of(sample_weight, groups, len(targets))
-            with naming_rows(X):
+            try:
                 self._fit(X, targets, marks)
+            except ValueError as error:
+                # Missing values are named by rows of X, not of a subset.
+                message = validation.masked_fault("X", X)
+                message = message or validation.fault("X", X, may_be_text=True)
+                if message and str(error).startswith("Input X contains"):
+                    raise ValueError(message) from error
+                raise
         return self
-
-    def _check_kind(self) -> None:
-        """Check that the estimator is one, and of the right kind."""
-        inner = self.estimator
-        is_object = hasattr(inner, "fit") and not isinstance(inner, type)
-        of_classes = isinstance(self, ClassifierScore)
-        if not is_object or is_classifier(inner) != of_classes:
-            kind = "classifier" if of_classes else "regressor"
-            raise TypeError(f"`estimator` must be a {kind}, got {inner!r}")
 
     @property
     def n_features_in_(self) -> int:

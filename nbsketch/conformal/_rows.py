@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -36,18 +34,6 @@ class Marks(NamedTuple):
     def at(self, rows: Any) -> Marks:
         """Return the weights and groups of some samples."""
         return Marks(*(None if values is None else values[rows] for values in self))
-
-
-@contextmanager
-def naming_rows(X: Any) -> Iterator[None]:
-    """Translate errors about missing values in a subset to the rows of X."""
-    try:
-        yield
-    except ValueError as error:
-        message = validation.masked_fault("X", X) or validation.fault("X", X, True)
-        if message and str(error).startswith("Input X contains"):
-            raise ValueError(message) from error
-        raise
 
 
 def _takes(estimator: Any, name: str) -> bool:

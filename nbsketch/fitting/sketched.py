@@ -148,8 +148,8 @@ def prepare_inputs(
     """Return the transformed training samples and their kernel.
 
     Length scales are learned for a target if the bandwidth is "auto", or None if
-    possible. Otherwise samples are transformed only if a preprocessing is named. `size` is the size of the
-    sketch to be drawn.
+    possible. Otherwise samples are transformed only if a preprocessing is named. `size`
+    is the size of the sketch to be drawn.
     """
     columns = plan.preprocessing
     is_free = plan.bandwidth is None or is_auto(plan.bandwidth)

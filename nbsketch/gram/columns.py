@@ -138,7 +138,7 @@ class ColumnBlocks:
         Number of first rows whose values are stored.
     """
 
-    def __init__(self, product: Product, X: Any, dtype: Any, n_kept: int) -> None:
+    def __init__(self, product: Product, X: Any, dtype: Any, n_kept: int = 0) -> None:
         self._product = product
         self._X = X
         self.dtype = np.dtype(dtype)
@@ -161,7 +161,7 @@ class ColumnBlocks:
 
     def take(self, rows: NDArray) -> ColumnBlocks:
         """Return the rows of an index, evaluated in each pass."""
-        return ColumnBlocks(self._product, self._X[rows], self.dtype, n_kept=0)
+        return ColumnBlocks(self._product, self._X[rows], self.dtype)
 
     def blocks(self) -> Iterator[NDArray]:
         """Yield the rows of Z in order. A block is valid until the next one."""

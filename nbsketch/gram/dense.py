@@ -133,12 +133,6 @@ def fill_values(
     return out
 
 
-def evaluate_dense(form: CompiledForm, X: NDArray, Y: NDArray, dtype: Any) -> NDArray:
-    """Return k(X, Y) of shape (n, m)."""
-    out = np.empty((X.shape[0], Y.shape[0]), dtype=dtype)
-    return fill_values(pack_landmarks(form, X), Y, out)
-
-
 def upper_triangle(form: CompiledForm, X: NDArray) -> NDArray:
     """Return the upper triangle of k(X, X) (n, n); the lower one is undefined."""
     n, q = X.shape

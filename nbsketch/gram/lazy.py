@@ -313,9 +313,12 @@ def fold(
 
 def evaluate(form: CompiledForm, X: Any, Y: Any, dtype: Any = np.float64) -> NDArray:
     """Return k(X, Y), of shape (n, m), by compiled code, rounded to a dtype."""
-    sparse = sp.issparse(X) or sp.issparse(Y)
-    values = (evaluate_sparse if sparse else dense.evaluate_dense)(form, X, Y, dtype)
-    return rounded(form, values, dtype)
+    if sp.issparse(X) or sp.issparse(Y):
+        return rounded(form, evaluate_sparse(form, X, Y, dtype), dtype)
+    out = np.empty((X.shape[0], Y.shape[0]), dtype)
+    return rounded(
+        form, dense.fill_values(dense.pack_landmarks(form, X), Y, out), dtype
+    )
 
 
 def rounded(form: CompiledForm, values: NDArray, dtype: Any) -> NDArray:

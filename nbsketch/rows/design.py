@@ -239,7 +239,7 @@ def _columns(
     X: NDArray, product: Product, form: CompiledForm | None, center: NDArray
 ) -> ColumnBlocks:
     rows = rounded_rows(form, X, product.dtype, center)
-    return ColumnBlocks(product, rows, product.dtype, n_kept=0)
+    return ColumnBlocks(product, rows, product.dtype)
 
 
 def _stored(X: NDArray, make: Callable[[NDArray], ColumnBlocks]) -> NDArray:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import scipy.sparse as sp
@@ -55,7 +55,21 @@ _NONZEROS = 8
 
 
 @dataclass(frozen=True)
-class GaussianSketch(SizedRecipe):
+class DenseRecipe(SizedRecipe):
+    """Base of sketches with independent entries of a law, scaled by the size."""
+
+    _law: ClassVar[int]
+
+    def draw_matrix(self, n: int, seed: int) -> NDArray:
+        """Return the matrix for a seed: see `SizedRecipe.draw_matrix`."""
+        entries = np.empty((self.size, n))
+        args = np.uint64(seed), self._law, 1 / math.sqrt(self.size), entries
+        run_slices(csr.fill_dense, self.size, n * _SECONDS_PER_ENTRY, *args)
+        return entries
+
+
+@dataclass(frozen=True)
+class GaussianSketch(DenseRecipe):
     r"""Gaussian sketch: independent entries :math:`S_{ij} \sim N(0, 1/s)`.
 
     Parameters
@@ -75,13 +89,11 @@ class GaussianSketch(SizedRecipe):
     DenseSketch(shape=(3, 100), columns=100)
     """
 
-    def draw_matrix(self, n: int, seed: int) -> NDArray:
-        """Return the matrix for a seed: see `SizedRecipe.draw_matrix`."""
-        return _draw_dense(self.size, n, csr.GAUSSIAN, seed)
+    _law = csr.GAUSSIAN
 
 
 @dataclass(frozen=True)
-class RademacherSketch(SizedRecipe):
+class RademacherSketch(DenseRecipe):
     r"""Rademacher sketch: independent entries :math:`S_{ij} = \pm 1/\sqrt{s}`.
 
     Parameters
@@ -101,17 +113,7 @@ class RademacherSketch(SizedRecipe):
     DenseSketch(shape=(4, 100), columns=100)
     """
 
-    def draw_matrix(self, n: int, seed: int) -> NDArray:
-        """Return the matrix for a seed: see `SizedRecipe.draw_matrix`."""
-        return _draw_dense(self.size, n, csr.RADEMACHER, seed)
-
-
-def _draw_dense(size: int, n: int, law: int, seed: int) -> NDArray:
-    entries = np.empty((size, n))
-    scale = 1 / math.sqrt(size)
-    seconds = n * _SECONDS_PER_ENTRY
-    run_slices(csr.fill_dense, size, seconds, np.uint64(seed), law, scale, entries)
-    return entries
+    _law = csr.RADEMACHER
 
 
 @dataclass(frozen=True)
@@ -343,12 +345,7 @@ class LandmarkSketch(SketchRecipe):
     points: Any
 
     def __post_init__(self) -> None:
-        is_sparse = sp.issparse(self.points)
-        given = (
-            validation.as_csr(self.points, "points")
-            if is_sparse
-            else np.array(self.points)
-        )
+        given = self.points if sp.issparse(self.points) else np.array(self.points)
         points = validation.check_rows("points", given)
         object.__setattr__(self, "points", points)
 

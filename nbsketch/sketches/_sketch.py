@@ -326,19 +326,6 @@ def check_origin(origin: Any, shape: tuple[int, int]) -> Origin | None:
     return origin
 
 
-def as_sketch(drawn: Any, n: int, origin: Origin) -> Sketch:
-    """Return a drawn matrix as a sketch of n columns with its origin."""
-    expected = (origin.recipe.size, n)
-    if np.shape(drawn) != expected:
-        raise ValueError(
-            f"`draw_matrix` of {type(origin.recipe).__name__} must return a matrix of "
-            f"shape {expected}, got {np.shape(drawn)}"
-        )
-    sketch = drawn if isinstance(drawn, Sketch) else _stored(drawn)
-    sketch.origin = origin
-    return sketch
-
-
 def _stored(matrix: Any) -> Sketch:
     return Sketch(matrix) if sp.issparse(matrix) else DenseSketch(matrix)
 
@@ -449,7 +436,15 @@ class SizedRecipe(SketchRecipe):
 
     def _draw(self, n: int, origin: Origin) -> Sketch:
         """Return the sketch of n columns for an origin."""
-        return as_sketch(self.draw_matrix(n, origin.seed), n, origin)
+        drawn = self.draw_matrix(n, origin.seed)
+        if np.shape(drawn) != (self.size, n):
+            raise ValueError(
+                f"`draw_matrix` of {type(self).__name__} must return a matrix of shape "
+                f"{(self.size, n)}, got {np.shape(drawn)}"
+            )
+        sketch = drawn if isinstance(drawn, Sketch) else _stored(drawn)
+        sketch.origin = origin
+        return sketch
 
     def _check_rows(self, n: int) -> int:
         n = validation.check_integer("n", n)

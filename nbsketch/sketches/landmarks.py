@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from nbsketch._machine.memory import fits
 from nbsketch._report import fields, validation
@@ -116,10 +115,6 @@ class LeverageSketch(DataSketch):
     def _draw_from(
         self, n: int, rng: np.random.Generator, X: Any, kernel: Any
     ) -> Sketch:
-        probabilities = self._probabilities(X, kernel, rng)
-        return self._draw(n, Origin(self, draw_seed(rng), probabilities))
-
-    def _probabilities(self, X: Any, kernel: Any, rng: np.random.Generator) -> Any:
         alpha = self.alpha
         if alpha is None:
             dimension = _DIMENSION_PER_ROW * self.size
@@ -127,8 +122,9 @@ class LeverageSketch(DataSketch):
         scores = ridge_leverage_scores(
             X, kernel, alpha, method=self.method, random_state=rng
         )
-        total = scores.sum()  # zero if the kernel is zero on the data
-        return scores / total if total > 0 else np.full(len(scores), 1 / len(scores))
+        total = scores.sum()
+        shares = scores / total if total > 0 else np.full(n, 1 / n)  # a zero kernel
+        return self._draw(n, Origin(self, draw_seed(rng), shares))
 
     def _draw(self, n: int, origin: Origin) -> Sketch:
         q: Any = origin.probabilities  # set by `draw`
@@ -184,32 +180,23 @@ class RPCholeskySketch(DataSketch):
         self, n: int, rng: np.random.Generator, X: Any, kernel: Any
     ) -> Sketch:
         seed = draw_seed(rng)
-        chosen = self._landmarks(n, np.random.default_rng(seed), X, kernel)
-        scales = np.full(self.size, math.sqrt(n / self.size))
-        return Sketch(rows_of_identity(chosen, scales, n), Origin(self, seed))
-
-    def _landmarks(
-        self, n: int, rng: np.random.Generator, X: Any, kernel: Any
-    ) -> NDArray:
-        count = self._count(n)
-        rows = np.arange(n) if count == n else rng.choice(n, count, replace=False)
+        rng = np.random.default_rng(seed)
+        count = n  # of the samples whose factor fits into memory
+        while count > self.size and not fits(
+            8.0 * count * self.size, unasked=_FACTOR_BYTES
+        ):
+            count = max(self.size, count // 2)
+        rows = np.arange(n)
+        taken = X
+        if count < n:
+            rows = rng.choice(n, count, replace=False)
+            pairwise = isinstance(kernel, PrecomputedKernel)
+            taken = X[rows][:, rows] if pairwise else X[rows]
         # In single precision, rounding would change the landmarks.
         double = np.float64
-        taken = _taken(X, rows, kernel)
         K = SymmetricGram(as_kernel(kernel).resolve(X, rng), taken, dtype=double)
         _, pivots = partial_cholesky(K, self.size, rng, dtype=double, one_by_one=True)
         others = np.setdiff1d(np.arange(count), pivots)
-        return rows[np.concatenate([pivots, rng.permutation(others)])[: self.size]]
-
-    def _count(self, n: int) -> int:
-        """Return the number of samples whose factor fits into memory."""
-        while n > self.size and not fits(8.0 * n * self.size, unasked=_FACTOR_BYTES):
-            n = max(self.size, n // 2)
-        return n
-
-
-def _taken(X: Any, rows: NDArray, kernel: Any) -> Any:
-    """Return a subset of samples; for a kernel matrix, also of its columns."""
-    if len(rows) == X.shape[0]:
-        return X
-    return X[rows][:, rows] if isinstance(kernel, PrecomputedKernel) else X[rows]
+        chosen = rows[np.concatenate([pivots, rng.permutation(others)])[: self.size]]
+        scales = np.full(self.size, math.sqrt(n / self.size))
+        return Sketch(rows_of_identity(chosen, scales, n), Origin(self, seed))

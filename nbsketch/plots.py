@@ -110,7 +110,17 @@ def plot_length_scales(model: Any, *, ax: Any = None) -> Any:
     >>> ax.get_yticklabels()[0].get_text()
     'x0'
     """
-    relevance, names = _relevance(model)
+    if hasattr(model, "feature_relevance_"):
+        relevance = model.feature_relevance_
+        names = model.columns_.feature_names
+    elif getattr(model, "length_scales_", None) is not None:
+        relevance = 1 / model.length_scales_
+        names = getattr(model, "feature_names_in_", None)
+    else:
+        raise ValueError(
+            "`model` must be fitted with learned length scales (bandwidth=None or "
+            f'"auto"), got {model!r}'
+        )
     order = np.argsort(-relevance, kind="stable")[:_MOST_BARS]
     labels = _names(names, len(relevance))
     ax = axes_or_new(ax, (_WIDTH, _BAR_HEIGHT * len(order) + 1.2))
@@ -120,19 +130,6 @@ def plot_length_scales(model: Any, *, ax: Any = None) -> Any:
     if len(order) < len(relevance):
         title += f", {len(order)} of {len(relevance)} features"
     return finish(ax, xlabel="1 / length scale", title=title)
-
-
-def _relevance(model: Any) -> tuple[NDArray, Any]:
-    """Return inverse length scales of a model, and the names of its features."""
-    if hasattr(model, "feature_relevance_"):
-        return model.feature_relevance_, model.columns_.feature_names
-    scales = getattr(model, "length_scales_", None)
-    if scales is None:
-        raise ValueError(
-            "`model` must be fitted with learned length scales (bandwidth=None or "
-            f'"auto"), got {model!r}'
-        )
-    return 1 / scales, getattr(model, "feature_names_in_", None)
 
 
 def plot_sizes(model: Any, *, ax: Any = None) -> Any:
@@ -702,15 +699,10 @@ def _checked(
 
 def _names(names: Any, count: int) -> list[str]:
     given = [f"x{k}" for k in range(count)] if names is None else names
-    labels = list(map(_plain, given))
+    labels = [str(name).replace("$", r"\$") for name in given]  # no formulas
     if len(labels) != count:
         raise ValueError(f"`names` must have {count} entries, got {len(labels)}")
     return labels
-
-
-def _plain(name: Any) -> str:
-    """Return a name as text in which "$" starts no formula."""
-    return str(name).replace("$", r"\$")
 
 
 def _list_features(ax: Any, order: NDArray, labels: list[str]) -> None:

@@ -295,23 +295,23 @@ def declares_parameters(estimator: type[T]) -> type[T]:
     def initialize(self: Any, *values: Any, **parameters: Any) -> None:
         for name in parameters:
             if name not in names:
-                raise TypeError(_no_parameter(type(self), name, names))
+                text = f"{type(self).__name__} has no parameter {name!r}"
+                raise TypeError(f"{text}{_hint(name, names)}")
         assign(self, *values, **parameters)
 
     made.__init__ = initialize  # type: ignore[method-assign]
     return made
 
 
-def _no_parameter(estimator: type, name: str, names: set[str]) -> str:
-    """Return the message for an unknown parameter name."""
-    text = f"{estimator.__name__} has no parameter {name!r}"
+def _hint(name: str, names: set[str]) -> str:
+    """Return what to pass in place of an unknown parameter, if known."""
     near = get_close_matches(name, sorted(names), n=1)
     if near:
-        return f"{text}: did you mean {near[0]!r}?"
+        return f": did you mean {near[0]!r}?"
     parameter, instead = _INSTEAD.get(name, (name, ""))
     if "partners" in names and parameter in _CHOSEN:
-        return f"{text}: tabular models choose kernels and penalties from the data"
-    return f"{text}: {instead}" if parameter in names else text
+        return ": tabular models choose kernels and penalties from the data"
+    return f": {instead}" if parameter in names else ""
 
 
 @contextmanager
@@ -342,8 +342,10 @@ def explaining(data: dict[str, Any], text_in: Iterable[str] = ()) -> Iterator[No
     """
     for name, value in data.items():
         check_unmasked(name, value)
-        if name not in text_in:
-            _check_no_dates(name, value)
+        dtype = getattr(value, "dtype", None)
+        is_date = isinstance(dtype, np.dtype) and dtype.kind in "mM"
+        if is_date and name not in text_in:  # NumPy would convert them to integers
+            raise TypeError(f"`{name}` must hold numbers, got {dtype}; {_NO_DATES}")
     try:
         yield
     except (TypeError, ValueError) as error:
@@ -369,13 +371,6 @@ def check_collected(name: str, value: Any) -> None:
         raise TypeError(
             f"`{name}` must be in memory, got a LazyFrame: pass {name}.collect()"
         )
-
-
-def _check_no_dates(name: str, value: Any) -> None:
-    """Raise an error for an array of dates: NumPy would convert them to integers."""
-    dtype = getattr(value, "dtype", None)
-    if isinstance(dtype, np.dtype) and dtype.kind in "mM":
-        raise TypeError(f"`{name}` must hold numbers, got {dtype}; {_NO_DATES}")
 
 
 def check_unmasked(name: str, value: Any) -> None:
@@ -469,9 +464,9 @@ def fault(name: str, value: Any, may_be_text: bool = False) -> str | None:
         except TypeError:  # columns without a common dtype
             return _dates(name, value)
     if array.ndim == 0:
-        is_text = _is_text(array.item()) and not may_be_text
-        text = f"`{name}` must be an array of numbers, got {array.item()!r}"
-        return text if is_text else None
+        value = array.item()
+        text = f"`{name}` must be an array of numbers, got {value!r}"
+        return text if _is_text(value) and not may_be_text else None
     kind = array.dtype.kind
     if kind == "c":
         return (

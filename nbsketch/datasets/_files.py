@@ -64,9 +64,11 @@ def locate(
     """Return the paths of the files; download missing ones if allowed."""
     check_choice("download", download, (True, False))
     for folder in _folders(data_home):
-        paths = [_present(folder / entry.name / file.name) for file in entry.files]
-        if all(paths):
-            return [path for path in paths if path is not None]
+        paths = [folder / entry.name / file.name for file in entry.files]
+        either = [(path, path.with_name(f"{path.name}.gz")) for path in paths]
+        present = [[path for path in pair if path.is_file()] for pair in either]
+        if all(present):
+            return [pair[0] for pair in present]
     failure: Exception | None = None
     if download and all(file.url for file in entry.files):
         try:
@@ -120,12 +122,6 @@ def _cache_folder() -> Path:
     # takes a second to import.
     home = os.environ.get("SCIKIT_LEARN_DATA", "~/scikit_learn_data")
     return Path(home).expanduser() / "nbsketch"
-
-
-def _present(path: Path) -> Path | None:
-    """Return the path of the plain or the gzipped file; None if neither exists."""
-    candidates = (path, path.with_name(path.name + ".gz"))
-    return next((candidate for candidate in candidates if candidate.is_file()), None)
 
 
 def _download(name: str, file: RemoteFile) -> Path:

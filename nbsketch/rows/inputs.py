@@ -161,10 +161,10 @@ def training_data(
                 "are on several machines: pass the rows and a kernel of them"
             )
         of_rows = {"reset": options.pop("reset", True)}
-        of_rows |= {"dtype": options.pop("dtype", None), "y": y}
-        X, y, sample_weight = partitioned_rows(
-            estimator, _watched(X), sample_weight=sample_weight, **of_rows
-        )
+        of_rows["dtype"] = options.pop("dtype", None)
+        others = {"y": y, "sample_weight": sample_weight}
+        rows = partitioned_rows(estimator, _watched(X), **of_rows, **others)
+        X, y, sample_weight = rows
     y = as_numbers("y", y) if numeric else y
     if is_lazy:
         with explaining({"y": y}, text_in=text_in):

@@ -1,7 +1,5 @@
 """Order statistics of conformal prediction, and quantiles between fitted levels."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

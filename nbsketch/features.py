@@ -1,7 +1,5 @@
 """Transformers to kernel features: sketched features and random Fourier features."""
 
-from __future__ import annotations
-
 import math
 from abc import abstractmethod
 from dataclasses import field

@@ -1,7 +1,5 @@
 """Cross-validation that computes the features once for all folds."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any, NamedTuple

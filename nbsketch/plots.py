@@ -3,8 +3,6 @@
 Intervals and quantiles have Display classes like the plots of scikit-learn.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec

@@ -7,8 +7,6 @@ SciPy's wrappers hold the GIL, so factorizations in several threads would run on
 the other. The routines here call the same compiled code by address.
 """
 
-from __future__ import annotations
-
 import ctypes
 import os
 import threading

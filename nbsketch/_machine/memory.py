@@ -4,8 +4,6 @@ Features, transformed samples and kernel values are stored if they fit. Vectors 
 numbers, models and blocks of a few megabytes are not counted.
 """
 
-from __future__ import annotations
-
 import ctypes
 import os
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Detect columns that lose differences: large integers and large offsets."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

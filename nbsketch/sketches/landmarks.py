@@ -1,7 +1,5 @@
 """Sketches that depend on the data: leverage scores and pivoted Cholesky."""
 
-from __future__ import annotations
-
 import math
 from abc import abstractmethod
 from dataclasses import dataclass

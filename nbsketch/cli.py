@@ -85,12 +85,8 @@ def _add_reproduce(commands: argparse._SubParsersAction) -> None:
         metavar="NAME",
         help=f"table, figure or experiment: {', '.join(EXPERIMENTS)}; or all of them",
     )
-    _add_options(command)
     command.set_defaults(run=_reproduce)
-
-
-def _add_options(command: argparse.ArgumentParser) -> None:
-    """Add the options of experiments; each must apply to the chosen experiment."""
+    # Each option must apply to the chosen experiment.
     command.add_argument(
         "--replicates",
         "--splits",

@@ -442,7 +442,14 @@ def recommend_size(
         density = _check_density(density)
     if alpha is not None:
         alpha = validation.check_positive("alpha", alpha)
-    mu = _spectrum_of(X, kernel, random_state)
+    mu = X
+    if not isinstance(X, Spectrum):
+        given = "gaussian" if kernel is None else kernel
+        mu = spectrum(X, given, random_state=random_state)
+    elif kernel is not None:
+        raise ValueError(
+            f"`kernel` must be None for a spectrum, which has its own, got {kernel!r}"
+        )
     radius = critical_radius(mu, noise=noise)
     alpha = radius**2 if alpha is None else alpha
     d = statistical_dimension(mu, noise=noise)
@@ -459,17 +466,6 @@ def recommend_size(
 
 def _check_density(density: float) -> float:
     return validation.check_real("density", density, low=0, high=1, low_open=True)
-
-
-def _spectrum_of(X: Any, kernel: Any, random_state: Any) -> Spectrum:
-    if not isinstance(X, Spectrum):
-        given = "gaussian" if kernel is None else kernel
-        return spectrum(X, given, random_state=random_state)
-    if kernel is not None:
-        raise ValueError(
-            f"`kernel` must be None for a spectrum, which has its own, got {kernel!r}"
-        )
-    return X
 
 
 class Satisfiability(NamedTuple):

@@ -364,7 +364,9 @@ def as_targets(y: Any, n: int) -> NDArray:
     validation.check_unmasked("y", y)
     values = np.asarray(y)
     if values.dtype.kind == "O":
-        values = _of_one_type(validation.as_labels("y", y))
+        values = np.asarray(validation.as_labels("y", y).tolist())
+        if values.dtype.kind == "O":
+            values = np.asarray(validation.as_numbers("y", values))
     if values.ndim not in (1, 2) or len(values) != n:
         raise ValueError(f"`y` must have shape ({n},) or ({n}, d), got {values.shape}")
     classes = np.unique(values) if values.dtype.kind in "OUSbiu" else np.empty(0)
@@ -375,10 +377,3 @@ def as_targets(y: Any, n: int) -> NDArray:
     if not np.isfinite(targets).all():
         raise ValueError(validation.not_finite("y", targets.reshape(values.shape)))
     return targets
-
-
-def _of_one_type(objects: NDArray) -> NDArray:
-    """Return strings, or numbers in their common dtype."""
-    values = np.asarray(objects.tolist())
-    is_object = values.dtype.kind == "O"
-    return np.asarray(validation.as_numbers("y", values)) if is_object else values

@@ -162,7 +162,7 @@ class Watch:
         max_seconds: float = math.inf,
     ) -> None:
         self._callbacks = callbacks
-        self._max_seconds = max_seconds
+        self.max_seconds = max_seconds
         self._display = Display() if verbose else None
         self._began = time.perf_counter()
         self.asked = self.stopped = False
@@ -195,31 +195,20 @@ class Watch:
         if self._display is not None:
             self._display.update(_line(self._state))
         if self._callbacks and not self.stopped:
-            with _reporting_to(None):  # ignore fits inside the callback
+            with _reporting_to(_IDLE):  # ignore fits inside the callback
                 self.stopped = any([bool(c(self._state)) for c in self._callbacks])
                 self.asked = self.stopped
-        self.stopped |= now - self._began >= self._max_seconds
+        self.stopped |= now - self._began >= self.max_seconds
         return self.stopped
 
     def seconds_left(self) -> float:
         """Return the remaining seconds."""
-        return self._began + self._max_seconds - time.perf_counter()
-
-    @contextmanager
-    def shortened(self, seconds: float) -> Iterator[None]:
-        """Shorten the time limit for a part; stopping there does not stop the fit."""
-        limit = self._max_seconds
-        self._max_seconds = limit - seconds
-        try:
-            yield
-        finally:
-            self._max_seconds = limit
-            self.stopped = self.asked or self.seconds_left() <= 0
+        return self._began + self.max_seconds - time.perf_counter()
 
     @property
     def is_overdue(self) -> bool:
         """Whether the time has been over so long that any solution is accepted."""
-        return self.seconds_left() < -_GRACE * self._max_seconds
+        return self.seconds_left() < -_GRACE * self.max_seconds
 
     def _left(self, state: FitState, now: float, tol: float | None) -> float | None:
         """Return the estimated seconds until the end of the stage."""
@@ -232,23 +221,18 @@ class Watch:
             return state.seconds_left
         if self._first is None:
             self._first = now, state.gap
-        return _by_gap(*self._first, now, state.gap, tol)
+        began, first = self._first
+        if state.gap <= tol:
+            return 0.0
+        if not (math.isfinite(first) and state.gap < first):
+            return None
+        # The gap decreases geometrically.
+        return (now - began) * math.log(state.gap / tol) / math.log(first / state.gap)
 
     def close(self) -> None:
         """End the display."""
         if self._display is not None:
             self._display.end()
-
-
-def _by_gap(
-    began: float, first: float, now: float, gap: float, tol: float
-) -> float | None:
-    """Return the seconds until a geometrically decreasing gap reaches `tol`."""
-    if gap <= tol:
-        return 0.0
-    if not (math.isfinite(first) and gap < first):
-        return None
-    return (now - began) * math.log(gap / tol) / math.log(first / gap)
 
 
 def _line(state: FitState) -> str:
@@ -271,7 +255,9 @@ def _line(state: FitState) -> str:
     return f"{title}: {', '.join(parts)}"
 
 
-_current: ContextVar[Watch | None] = ContextVar("watch", default=None)
+# The watch of computations that nobody observes.
+_IDLE = Watch(False, ())
+_current: ContextVar[Watch] = ContextVar("watch", default=_IDLE)
 
 
 @contextmanager
@@ -307,7 +293,7 @@ def watching(
 
 
 @contextmanager
-def _reporting_to(watch: Watch | None) -> Iterator[None]:
+def _reporting_to(watch: Watch) -> Iterator[None]:
     token = _current.set(watch)
     try:
         yield
@@ -317,42 +303,41 @@ def _reporting_to(watch: Watch | None) -> Iterator[None]:
 
 def is_watched() -> bool:
     """Return whether progress is observed."""
-    return _current.get() is not None
+    return _current.get() is not _IDLE
 
 
 def seconds_left() -> float:
     """Return the seconds left for the running fit; infinite by default."""
-    watch = _current.get()
-    return math.inf if watch is None else watch.seconds_left()
+    return _current.get().seconds_left()
 
 
 @contextmanager
 def share_of_time(share: float) -> Iterator[None]:
     """Limit a part of the running fit to this share of the remaining time."""
     watch = _current.get()
-    if watch is None or math.isinf(watch.seconds_left()):
+    limit = watch.max_seconds
+    if math.isfinite(limit):
+        watch.max_seconds = limit - (1 - share) * watch.seconds_left()
+    try:
         yield
-        return
-    with watch.shortened((1 - share) * watch.seconds_left()):
-        yield
+    finally:  # stopping the part does not stop the fit
+        watch.max_seconds = limit
+        watch.stopped = watch.asked or watch.seconds_left() <= 0
 
 
 def is_stopped() -> bool:
     """Return whether a callback or the time limit has stopped the running fit."""
-    watch = _current.get()
-    return watch is not None and watch.stopped
+    return _current.get().stopped
 
 
 def is_overdue() -> bool:
     """Return whether the time limit of the running fit is exceeded by far."""
-    watch = _current.get()
-    return watch is not None and watch.is_overdue
+    return _current.get().is_overdue
 
 
 def report(stage: str, **fields: Any) -> bool:
     """Report fields of `FitState` to the watch, if any; return whether to stop."""
-    watch = _current.get()
-    return watch is not None and watch.report(stage, **fields)
+    return is_watched() and _current.get().report(stage, **fields)
 
 
 def report_rows(rows: int, n_rows: int) -> None:
@@ -360,17 +345,14 @@ def report_rows(rows: int, n_rows: int) -> None:
 
     The search for length scales makes no pass: passes after it belong to "features".
     """
-    watch = _current.get()
-    if watch is not None:
-        is_over = watch.stage in ("", "length-scales")
-        stage = "features" if is_over else watch.stage
-        watch.report(stage, rows=rows, n_rows=n_rows)
+    stage = _current.get().stage
+    is_over = stage in ("", "length-scales")
+    report("features" if is_over else stage, rows=rows, n_rows=n_rows)
 
 
 def is_asked() -> bool:
     """Return whether a callback has requested to stop the running fit."""
-    watch = _current.get()
-    return watch is not None and watch.asked
+    return _current.get().asked
 
 
 def solver_callback(stage: str, tol: float) -> SolverCallback | None:

@@ -201,7 +201,11 @@ def target_loader(name: str) -> Loader:
         check_choice("preparation", preparation, ("plain", "paper"))
         names, X, Y, n_train = _read_targets(entry, data_home, download)
         if preparation == "plain":
-            X = _fill_with_training_mean(X, n_train)
+            from sklearn.impute import SimpleImputer
+
+            # Columns without values in training are 0.
+            imputer = SimpleImputer(keep_empty_features=True).fit(X[:n_train])
+            X = imputer.transform(X)
         else:
             X = np.where(np.isnan(X), 0.0, X)
             Y = np.trunc(Y) if entry.is_truncated else Y
@@ -265,16 +269,6 @@ def _split_columns(
             f"{len(targets)} of these targets"
         )
     return tuple(names[i] for i in inputs), table[:, inputs], table[:, targets]
-
-
-def _fill_with_training_mean(X: NDArray, n_train: int) -> NDArray:
-    """Return X with NaN replaced by the training mean of the column.
-
-    A column without training values becomes constant and has no effect.
-    """
-    from sklearn.impute import SimpleImputer
-
-    return SimpleImputer(keep_empty_features=True).fit(X[:n_train]).transform(X)
 
 
 LOADERS = {name: label_loader(name) for name in (*LABEL_SETS, *IMAGES)}

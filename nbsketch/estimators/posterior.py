@@ -31,7 +31,7 @@ from nbsketch._expansion import project, projection
 from nbsketch._machine.memory import slices
 from nbsketch._sketch_map import SketchMap
 from nbsketch.losses import SquareLoss, fitted_loss
-from nbsketch.rows.inputs import TrainingRows, check_in_memory, is_pairwise, new_rows
+from nbsketch.rows.inputs import TrainingRows, is_pairwise, new_rows
 from nbsketch.rows.transform import transform_rows
 from nbsketch.sketches import LandmarkSketch
 from nbsketch.solvers._linear.cholesky import raised_cholesky
@@ -45,7 +45,7 @@ _JITTER = 1e-15
 _ARRAYS = 4
 # Relative difference of the objective above which the data are not those of `fit`.
 _OTHER_ROWS = 0.01
-_USE = "a posterior (conformal intervals are for any model)"
+USE = "a posterior (conformal intervals are for any model)"
 
 
 def fit_posterior(model: Any, rows: TrainingRows) -> dict[str, Any]:
@@ -76,7 +76,9 @@ def _parts(model: Any, X: Any, Y: NDArray, w: NDArray | None) -> dict[str, Any]:
     values = model._values_of_inputs(X) if is_preprocessed else model._values(X)
     squares = np.square(Y - values.reshape(n, -1))
     residuals = squares.sum(axis=0) if w is None else w @ squares
-    total = residuals + shift * _squared_norms(model)
+    coef = model.coef_.reshape(len(model.coef_), -1)
+    norms = (coef * (_map_of(model).inner() @ coef)).sum(axis=0)
+    total = residuals + shift * np.maximum(norms, 0.0)
     _check_objective(model, Y, float(total.sum()) / (2 * n))
     P, factor, _ = penalized_products(model, X, Y, w)
     by_residuals = residuals / max(n - _freedom(model, factor, shift), 1.0)
@@ -121,12 +123,6 @@ def _freedom(model: Any, factor: NDArray, shift: float) -> float:
     penalty[0] = float(not model.fit_intercept)
     inverse = scipy.linalg.lapack.dtrtri(factor)[0]
     return len(factor) - float(penalty @ np.einsum("ij,ij->i", inverse, inverse))
-
-
-def _squared_norms(model: Any) -> NDArray:
-    """Return the squared RKHS norm of f for each output."""
-    coef = model.coef_.reshape(len(model.coef_), -1)
-    return np.maximum((coef * (_map_of(model).inner() @ coef)).sum(axis=0), 0.0)
 
 
 def _check_objective(model: Any, Y: NDArray, objective: float) -> None:
@@ -178,7 +174,7 @@ def ensure_posterior(model: Any) -> None:
     check_is_fitted(model)
     if hasattr(model, "posterior_"):
         return
-    check_ridge(model, _USE)
+    check_ridge(model, USE)
     data = getattr(model, "_training", None)
     if data is None:
         raise NotFittedError(
@@ -236,13 +232,6 @@ def _blocks(
         unseen = np.maximum(model.kernel_.diag(inputs) - np.square(Z).sum(axis=1), 0.0)
         constant = np.full(len(Z), float(model.fit_intercept))
         yield part, np.column_stack([constant, Z]), unseen
-
-
-def check_posterior(model: Any, X: Any) -> None:
-    """Check that the model and the data have a posterior."""
-    check_is_fitted(model)
-    check_in_memory("X", X, "a posterior")
-    check_ridge(model, _USE)
 
 
 def check_ridge(model: Any, use: str) -> None:

@@ -7,6 +7,7 @@ from typing import Any, Literal, Self, overload
 import numpy as np
 import scipy.linalg
 from numpy.typing import ArrayLike, NDArray
+from sklearn.utils.validation import check_is_fitted
 
 from nbsketch._machine.memory import fits
 from nbsketch._report.validation import check_length, declares_parameters
@@ -19,6 +20,7 @@ from nbsketch.fitting.plan import Plan
 from nbsketch.fitting.sketched import SketchedData
 from nbsketch.losses import SquareLoss, fitted_loss
 from nbsketch.rows.inputs import (
+    check_in_memory,
     is_dask,
     is_pairwise,
     labels_of_rows,
@@ -350,7 +352,9 @@ class SketchedKernelRegressor(
             errors clustered by groups; standard deviations of predictions still assume
             independent noise.
         """
-        posterior.check_posterior(self, X)
+        check_is_fitted(self)
+        check_in_memory("X", X, "a posterior")
+        posterior.check_ridge(self, posterior.USE)
         check = partial(self._check_training, X, y, sample_weight, **_base.NUMBERS)
         given = None if groups is None else check(is_stream=True, reset=False)
         rows = check(reset=False)

@@ -62,7 +62,10 @@ class FitTasks:
         if state.stage != self._name:
             self._open(state)
         stop = False
-        reached = self._reached(state)
+        reached = self._done + 1  # if the number of subtasks is unknown
+        if self._planned is not None and state.total:
+            share = state.iteration * self._planned // state.total
+            reached = min(self._planned, share)
         while self._done < reached and not stop:
             self._done += 1
             task = self._stage.subcontext(task_name="iteration")
@@ -89,9 +92,3 @@ class FitTasks:
         if self._name:
             self._stage.call_on_fit_task_end(estimator=self._estimator)
         self._name = ""
-
-    def _reached(self, state: FitState) -> int:
-        """Return the number of completed subtasks; one more each time if unknown."""
-        if self._planned is None or not state.total:
-            return self._done + 1
-        return min(self._planned, state.iteration * self._planned // state.total)

@@ -291,13 +291,9 @@ class SplitSample:
     def _is_plateau(self, choices: list[Choice]) -> bool:
         """Return whether all penalties fit a constant, up to small changes."""
         errors = [choice.error for choice in choices]
-        is_flat = max(errors) - min(errors) <= _FLAT * min(errors)
-        return is_flat and self._is_constant(choices[-1])
-
-    def _is_constant(self, choice: Choice) -> bool:
-        """Return whether the predictions hardly vary."""
         least = _CONSTANT * self.validation.targets.std(axis=0)
-        return bool((choice.fitted.std(axis=0) < least).all())
+        is_constant = bool((choices[-1].fitted.std(axis=0) < least).all())
+        return is_constant and max(errors) - min(errors) <= _FLAT * min(errors)
 
     def chosen(self, grid: list[Choice]) -> Choice:
         """Return the choice of a grid for the fit (unchanged here)."""

@@ -492,17 +492,9 @@ def _features(
         return Z, projection, descent
     Z = centered_features(data.sketch_map, data.rows, projection, by.center)
     if descent.free_step:
-        square = _typical_square(Z, objective.weights)
+        # The squared norm of long rows limits the step.
+        weighted = {"method": "inverted_cdf", "weights": objective.weights}
+        options: Any = {} if objective.weights is None else weighted
+        square = float(np.quantile(squared_norms(Z), _TYPICAL, **options))
         descent = replace(descent, square_norm=square or None)
     return Z, projection, descent
-
-
-def _typical_square(Z: NDArray, weights: NDArray | None) -> float:
-    """Return the squared norm of long rows, which limits the step.
-
-    Rows of tiny weight are hardly ever drawn, but are long in preconditioned features,
-    which ignore them: they must not shorten the steps of other rows.
-    """
-    weighted = {"method": "inverted_cdf", "weights": weights}
-    options: Any = {} if weights is None else weighted
-    return float(np.quantile(squared_norms(Z), _TYPICAL, **options))

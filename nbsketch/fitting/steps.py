@@ -103,24 +103,20 @@ def default_size(problem: Problem) -> int:
     For Dask arrays there is no search for a size: if the time does not suffice for the
     features of all outputs, the size is halved until it does.
     """
-    size = _usual_size(problem)
+    objective = problem.objective
+    n, outputs = objective.targets.shape
+    kind = objective.loss_kind
+    if kind is None or not _may_be_exact(problem):
+        size = objective.default_size()
+    elif kind == "joint":
+        size = sizes.levels_size(n, objective.n_levels)
+    else:
+        shape = *problem.rows.shape, outputs
+        size = sizes.default_size(kind, *shape, is_robust=objective.is_robust)
     if isinstance(problem.rows, PartitionedRows):
-        n, outputs = problem.objective.targets.shape
         while size > START and not has_seconds(closed_seconds, n * outputs, size):
             size //= 2
     return size
-
-
-def _usual_size(problem: Problem) -> int:
-    """Return the default size without a time limit."""
-    objective = problem.objective
-    kind = objective.loss_kind
-    if kind is None or not _may_be_exact(problem):
-        return objective.default_size()
-    if kind == "joint":
-        return sizes.levels_size(len(objective.targets), objective.n_levels)
-    shape = *problem.rows.shape, objective.targets.shape[1]
-    return sizes.default_size(kind, *shape, is_robust=objective.is_robust)
 
 
 def _may_be_exact(problem: Problem) -> bool:

@@ -41,7 +41,12 @@ def has_seconds(expected: Callable[..., float], *shape: int) -> bool:
 def exact_seconds(data: SketchedData, n_outputs: int) -> tuple[float, float]:
     """Return the approximate time of the exact method: choices and solution."""
     n = data.rows.shape[0]
-    pair = _seconds_per_pair(data, n_outputs)
+    rows = data.rows[:_PROBE]
+    K = SymmetricGram(data.kernel, rows, memory=0)
+    columns = rows[:, :1].repeat(n_outputs, axis=1)
+    K @ columns  # compiles or loads the code
+    spent = seconds_of(lambda: K @ columns, _REPEATS)
+    pair = spent / _REPEATS / len(rows) ** 2
     solution = (_KEPT if kept_pairs(n) else _ANEW) * n**2
     return pair * _CHOICES * min(n, LARGEST_FIT) ** 2, pair * solution
 
@@ -68,13 +73,3 @@ def seconds_of(call: Callable[[], object], count: int = 1) -> float:
     for _ in range(count):
         call()
     return max(time.perf_counter() - began, TICK)
-
-
-def _seconds_per_pair(data: SketchedData, n_outputs: int) -> float:
-    """Return the time of one kernel value: evaluated and multiplied."""
-    rows = data.rows[:_PROBE]
-    K = SymmetricGram(data.kernel, rows, memory=0)
-    columns = rows[:, :1].repeat(n_outputs, axis=1)
-    K @ columns  # compiles or loads the code
-    spent = seconds_of(lambda: K @ columns, _REPEATS)
-    return spent / _REPEATS / len(rows) ** 2

@@ -28,6 +28,9 @@ from nbsketch.reproduce.experiment import Experiment, Points
 N_FEATURES = 10
 PRODUCTS = ("S K", "S K S^T")
 SCANS = {"n": "rows n", "s": "size s"}
+# Numbers of rows at one size, and sizes at one number of rows: for products by columns,
+# and by all of them, n^2 values.
+GRIDS = ENTRIES["table4"]["grids"]
 _SHORTEST = 0.1  # seconds of one measurement: short products are repeated
 
 
@@ -49,11 +52,6 @@ class Family(NamedTuple):
 
 
 FAMILIES = {name: Family(**f) for name, f in ENTRIES["table4"]["families"].items()}
-
-
-# Numbers of rows at one size, and sizes at one number of rows: for products by columns,
-# and by all of them, n^2 values.
-GRIDS = ENTRIES["table4"]["grids"]
 
 
 def points(replicates: int, quick: bool) -> Points:

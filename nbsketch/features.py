@@ -366,7 +366,7 @@ def as_targets(y: Any, n: int) -> NDArray:
     if values.dtype.kind == "O":
         values = np.asarray(validation.as_labels("y", y).tolist())
         if values.dtype.kind == "O":
-            values = np.asarray(validation.as_numbers("y", values))
+            values = np.asarray(validation.as_numbers(values))
     if values.ndim not in (1, 2) or len(values) != n:
         raise ValueError(f"`y` must have shape ({n},) or ({n}, d), got {values.shape}")
     classes = np.unique(values) if values.dtype.kind in "OUSbiu" else np.empty(0)

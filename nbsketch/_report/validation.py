@@ -388,21 +388,21 @@ def masked_fault(name: str, value: Any) -> str | None:
     return _contains(name, missing, None, " (masked values)")
 
 
-def as_numbers(name: str, value: Any) -> Any:
-    """Return an array of objects as finite floats; other values unchanged.
+def as_numbers(y: Any) -> Any:
+    """Return targets that are an array of objects as finite floats; others unchanged.
 
     Objects must be numbers, such as Decimal; None and missing values raise an error.
     """
-    check_unmasked(name, value)
+    check_unmasked("y", y)
     try:
-        array = np.asarray(value)
+        array = np.asarray(y)
     except ValueError:  # rows of different lengths
-        return value
+        return y
     if array.dtype.kind != "O" or not array.ndim:  # a sparse matrix has no axes here
-        return value
-    with explaining({name: value}):
+        return y
+    with explaining({"y": y}):
         numbers = array.astype(np.float64)
-        _check_finite(name, numbers)
+        _check_finite("y", numbers)
     return numbers
 
 

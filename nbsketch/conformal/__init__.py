@@ -22,7 +22,6 @@ from nbsketch._quantiles import (
 )
 from nbsketch._report import validation
 from nbsketch._report.warning import warn
-from nbsketch.conformal._distinct import DistinctRows
 from nbsketch.conformal._left_out import (
     Models,
     Refits,
@@ -30,7 +29,7 @@ from nbsketch.conformal._left_out import (
     jackknife,
     quantiles_of,
 )
-from nbsketch.conformal._rows import Marks, fit_on
+from nbsketch.conformal._rows import DistinctRows, Marks, fit_on
 from nbsketch.estimators._base import ClassifierScore, LogProbabilities, RegressorScore
 from nbsketch.rows.inputs import check_alike, check_in_memory, labels_of_rows
 from nbsketch.rows.splits import merges_copies
@@ -538,7 +537,7 @@ class ConformalRegressor(RegressorScore, Calibrated):
     _methods: ClassVar = "split", "cqr", *_LEAVING_OUT
 
     def _training_targets(self, y: Any) -> NDArray:
-        targets = validation.as_numbers("y", y)
+        targets = validation.as_numbers(y)
         with validation.explaining({"y": y}):
             return check_array(targets, ensure_2d=False, dtype=float, input_name="y")
 

@@ -5,6 +5,7 @@ from dataclasses import fields
 from typing import Any
 
 import numpy as np
+from sklearn.utils.validation import _check_feature_names_in
 
 from nbsketch._machine.blas import factor, invert_factor
 from nbsketch._machine.memory import asked
@@ -45,7 +46,7 @@ def summary_text(model: Any, entries: Iterable[tuple[str, str]]) -> str:
 def shortest_scales(model: Any) -> str:
     """Return the shortest length scales with the names of their features."""
     scales = model.length_scales_
-    names = getattr(model, "feature_names_in_", [f"x{k}" for k in range(len(scales))])
+    names = _check_feature_names_in(model)
     order = np.argsort(scales, kind="stable")[:_SHORTEST]
     listed = [f"{names[k]} {scales[k]:.3g}" for k in order if np.isfinite(scales[k])]
     unlisted = np.isfinite(scales).sum() - len(listed)
@@ -215,9 +216,7 @@ def _inputs(scaler: InputScaler | None) -> str:
 def _kept(model: Any) -> str:
     """Return the names of the first kept features."""
     kept = np.unique(model.scaler_.features)
-    anonymous = [f"x{k}" for k in range(model.n_features_in_)]
-    names = getattr(model, "feature_names_in_", anonymous)
-    listed = ", ".join(str(names[k]) for k in kept[:_MOST_NAMES])
+    listed = ", ".join(map(str, _check_feature_names_in(model)[kept[:_MOST_NAMES]]))
     more = ", ..." if len(kept) > _MOST_NAMES else ""
     return f"{len(kept)} of {model.n_features_in_}: {listed}{more}"
 

@@ -165,7 +165,7 @@ def training_data(
         others = {"y": y, "sample_weight": sample_weight}
         rows = partitioned_rows(estimator, _watched(X), **of_rows, **others)
         X, y, sample_weight = rows
-    y = as_numbers("y", y) if numeric else y
+    y = as_numbers(y) if numeric else y
     if is_lazy:
         with explaining({"y": y}, text_in=text_in):
             y = _check_y(y, estimator=estimator, **options)

@@ -158,7 +158,7 @@ class TabularKernelRegressor(
     def _checked(
         self, X: Any, y: Any, sample_weight: Any
     ) -> tuple[NDArray, NDArray | None]:
-        y = as_numbers("y", y)
+        y = as_numbers(y)
         with explaining({"y": y}):
             targets = check_array(y, ensure_2d=False, input_name="y")
         if targets.dtype.kind not in "fiub":

@@ -6,6 +6,7 @@ rows, on Boston housing (ten random splits of 70 % and 30 %) and on images of ot
 """
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from nbsketch.metrics import crossing_loss, pinball_loss
 from nbsketch.model_selection import cross_validate
 from nbsketch.reproduce import _data
 from nbsketch.reproduce._data import WITHOUT, Key, MaybePath, Setting, Split
-from nbsketch.reproduce._report import Row, Rows
+from nbsketch.reproduce._report import Row
 from nbsketch.reproduce.experiment import Experiment, Points
 from nbsketch.reproduce.p_sparsified.table2 import METHODS, PAPER, compare
 from nbsketch.sketches import SketchRecipe
@@ -75,11 +76,6 @@ def _model(sketch: SketchRecipe, seed: int, **options: Any) -> JointQuantileRegr
     )
 
 
-def _load(name: str, data_home: MaybePath) -> Dataset:
-    is_image = name == SETS[1]
-    return load_images(data_home) if is_image else load_boston(data_home=data_home)
-
-
 def load_images(data_home: MaybePath = None) -> Dataset:
     """Return the otoliths; if not found, print a message and return synthetic ones."""
     try:
@@ -130,7 +126,9 @@ def points(
     Replicates are random splits, or draws of each sketch for a published split.
     """
     for name in _data.selected(sets, SETS[:1] if quick else SETS):
-        dataset = _load(name, data_home)
+        is_image = name == SETS[1]
+        load = load_images if is_image else load_boston
+        dataset = load(data_home=data_home)
         splits = _splits(dataset, replicates)
         settings = _settings(dataset, splits, tuning)
         for method in METHODS:
@@ -157,12 +155,12 @@ def measure(
     }
 
 
-def summarize(rows: Rows) -> Rows:
-    """Return a row for each set and method."""
-    return compare(rows, ("pinball", "crossing"), np.median, PAPER)
-
-
-run = Experiment("table1", points, measure, summarize)
+run = Experiment(
+    "table1",
+    points,
+    measure,
+    partial(compare, losses=("pinball", "crossing"), typical=np.median, paper=PAPER),
+)
 
 
 def _splits(dataset: Dataset, replicates: int) -> list[Split]:

@@ -10,6 +10,7 @@ the paper, but in its theory: losses of vectors and an output matrix, on rf1.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -258,12 +259,8 @@ def measure_vector(name: str, model: Any, split: Split, seed: int) -> Iterator[R
     yield row | {"arrmse": errors.mean(), "seconds": seconds}
 
 
-def summarize_vector(rows: Rows) -> Rows:
-    """Return a row for each loss, and for the output matrix."""
-    return compare(rows, ("arrmse",), min)
-
-
-vector = Experiment("vector", vector_points, measure_vector, summarize_vector)
+by_loss = partial(compare, losses=("arrmse",), typical=min)
+vector = Experiment("vector", vector_points, measure_vector, by_loss)
 RUNS = {"table2": run, "table6": targets, "vector": vector}
 
 

@@ -8,6 +8,7 @@ without repeated rows.
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
+from itertools import product
 from multiprocessing import get_context
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -46,11 +47,9 @@ def points(replicates: int, quick: bool, data_home: MaybePath = None) -> Points:
     if not quick:
         for seed in range(replicates):
             yield SET, CLASSIFICATION, _SET_ROWS, seed, data_home
-    for n in ROWS[quick]:
-        for function in FUNCTIONS:
-            for task in (REGRESSION, CLASSIFICATION):
-                for seed in range(replicates):
-                    yield function, task, n, seed
+    seeds = range(replicates)
+    for n, *problem, seed in product(ROWS[quick], FUNCTIONS, _ERRORS, seeds):
+        yield *problem, n, seed
 
 
 def drawn(function: str, n: int, seed: int) -> dict[str, Any]:

@@ -5,6 +5,7 @@ error, and at most a few times its time.
 """
 
 from collections.abc import Iterator
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -44,10 +45,8 @@ def drawn(function: str, rng: np.random.Generator, n: int) -> tuple[NDArray, NDA
 
 def points(replicates: int, quick: bool) -> Points:
     """Yield function, number of training samples and seed; few samples if quick."""
-    for n in ROWS[quick]:
-        for function in FUNCTIONS:
-            for seed in range(replicates):
-                yield function, n, seed
+    for n, function, seed in product(ROWS[quick], FUNCTIONS, range(replicates)):
+        yield function, n, seed
 
 
 def measure(function: str, n: int, seed: int, measured: Any = ()) -> Iterator[Row]:

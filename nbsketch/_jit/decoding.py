@@ -1,12 +1,10 @@
 """The best candidates of each row, updated tile by tile."""
 
-from typing import Any
-
 from nbsketch._jit.compiler import compiled
 
 
 @compiled()
-def _keep_row(products: Any, penalty: Any, first: Any, scores: Any, index: Any) -> None:
+def _keep_row(products, penalty, first, scores, index):
     """Insert the candidates of one row; of equal scores the earlier one is first."""
     last = scores.size - 1
     for c in range(products.size):

@@ -10,8 +10,6 @@ one number per row, so that two classes or several quantile levels can be mixed.
 have no branches, so that the compiler can vectorize them.
 """
 
-from typing import Any
-
 from nbsketch._jit.compiler import REORDER, compiled
 
 # Used as 1 / 0: a dual point without curvature jumps from one bound to the other.
@@ -19,41 +17,30 @@ STEEP = 1e300
 
 
 @compiled(fastmath=REORDER)
-def _inverse(number: float) -> float:
+def _inverse(number):
     return 1.0 / number if number > 0.0 else STEEP
 
 
 @compiled(fastmath=REORDER)
-def _clip(v: float, lo: float, hi: float) -> float:
+def _clip(v, lo, hi):
     """Return min(max(v, lo), hi), which would take longer to compile."""
     v = lo if lo > v else v
     return hi if hi < v else v
 
 
 @compiled(fastmath=REORDER)
-def _soft(v: float, eps: float) -> float:
+def _soft(v, eps):
     return v - _clip(v, -eps, eps)
 
 
 @compiled(fastmath=REORDER)
-def _young(r: float, a: float, top: float, gam: float, eps: float) -> float:
+def _young(r, a, top, gam, eps):
     """Return psi(r) + psi*(a) - a r, given top = psi'(r): exactly 0 if a is top."""
     return (top - a) * (r - 0.5 * gam * (top + a)) - eps * (abs(top) - abs(a))
 
 
 @compiled(fastmath=REORDER)
-def dual_point(
-    res: Any,
-    weights: Any,
-    center: Any,
-    lo: Any,
-    hi: Any,
-    gam: float,
-    eps: float,
-    sigma: float,
-    a: Any,
-    inside: Any,
-) -> tuple[float, float]:
+def dual_point(res, weights, center, lo, hi, gam, eps, sigma, a, inside):
     """Fill `a` and whether it lies strictly between kinks; return sums.
 
     The sums are those of ``weights * a`` and of the Fenchel-Young terms.
@@ -75,9 +62,7 @@ def dual_point(
 
 
 @compiled(fastmath=REORDER)
-def young_sum(
-    res: Any, weights: Any, a: Any, lo: Any, hi: Any, gam: float, eps: float
-) -> float:
+def young_sum(res, weights, a, lo, hi, gam, eps):
     """Return ``sum weights (psi(res) + psi*(a) - a res)``."""
     inv_gam = _inverse(gam)
     young = 0.0
@@ -88,18 +73,7 @@ def young_sum(
 
 
 @compiled(fastmath=REORDER)
-def slope_along(
-    t: float,
-    res: Any,
-    move: Any,
-    weights: Any,
-    center: Any,
-    lo: Any,
-    hi: Any,
-    gam: float,
-    eps: float,
-    sigma: float,
-) -> tuple[float, float]:
+def slope_along(t, res, move, weights, center, lo, hi, gam, eps, sigma):
     """Return two derivatives of the smoothed loss sum at residuals ``res - t move``."""
     first = 0.0
     second = 0.0

@@ -1,7 +1,5 @@
 """Routing of rows through a binary tree, and sums over triangles of leaves."""
 
-from typing import Any
-
 from numba.cpython.unsafe.numbers import trailing_zeros
 
 from nbsketch._jit.compiler import REORDER, compiled
@@ -15,9 +13,7 @@ LANES = 8
 
 
 @compiled()
-def route(
-    rows: Any, feature: Any, threshold: Any, child: Any, out: Any, first: int, last: int
-) -> None:
+def route(rows, feature, threshold, child, out, first, last):
     """Fill `out` (n,) with the leaf of each row.
 
     Node i sends rows with ``row[feature[i]] <= threshold[i]`` to node child[i] and the
@@ -34,18 +30,8 @@ def route(
 
 @compiled()
 def tree_sums(
-    rows: Any,
-    feature: Any,
-    threshold: Any,
-    others: Any,
-    value: Any,
-    starts: Any,
-    target: Any,
-    leaves: Any,
-    out: Any,
-    first: int,
-    last: int,
-) -> None:
+    rows, feature, threshold, others, value, starts, target, leaves, out, first, last
+):
     """Add the value of the leaf of each row in tree k to target[k] in `out`.
 
     `rows` (blocks, q, width) and `out` (blocks, targets, width) have the rows of a
@@ -80,7 +66,7 @@ def tree_sums(
 
 
 @compiled(fastmath=REORDER)
-def column_squares(factor: Any, out: Any) -> None:
+def column_squares(factor, out):
     """Fill `out` (n,) with the sums of squares of the columns of a lower triangle.
 
     `factor` is the transpose, in C order: row j holds column j from its diagonal on.

@@ -11,8 +11,6 @@ skipped. Sums are float64. Rows are divided into a fixed number of parts, each w
 own sum, so that the result does not depend on the number of threads.
 """
 
-from typing import Any
-
 import numpy as np
 
 from nbsketch._jit import threads
@@ -24,7 +22,7 @@ PARTS = 16
 
 
 @compiled(fastmath=REORDER)
-def row_products(Z: Any, w: Any, out: Any) -> None:
+def row_products(Z, w, out):
     """Fill `out` (n,) with ``Z w``."""
     for i in range(Z.shape[0]):
         total = 0.0
@@ -34,7 +32,7 @@ def row_products(Z: Any, w: Any, out: Any) -> None:
 
 
 @compiled(fastmath=REORDER)
-def add_combination(Z: Any, rows: Any, a: Any, out: Any) -> None:
+def add_combination(Z, rows, a, out):
     """Add ``sum_k a[k] Z[rows[k]]`` to `out` (r,), four rows at a time."""
     count = rows.shape[0]
     whole = count - count % 4
@@ -55,7 +53,7 @@ def add_combination(Z: Any, rows: Any, a: Any, out: Any) -> None:
 
 
 @compiled(fastmath=REORDER)
-def add_all(Z: Any, a: Any, out: Any) -> None:
+def add_all(Z, a, out):
     """Add ``Z^T a`` to `out` (r,).
 
     One row at a time: a single stream through memory is twice as fast as four.
@@ -66,7 +64,7 @@ def add_all(Z: Any, a: Any, out: Any) -> None:
 
 
 @compiled(fastmath=REORDER)
-def products_of_few(Z: Any, W: Any, out: Any) -> None:
+def products_of_few(Z, W, out):
     """Fill `out` (n, d) with ``Z W^T`` for W of shape (d, r), two by two."""
     (n, r), d = Z.shape, W.shape[0]
     for i in range(0, n - n % 2, 2):
@@ -105,7 +103,7 @@ def products_of_few(Z: Any, W: Any, out: Any) -> None:
 
 
 @compiled(fastmath=REORDER)
-def add_few_combinations(Z: Any, A: Any, out: Any) -> None:
+def add_few_combinations(Z, A, out):
     """Add ``A^T Z`` to `out` (d, r) for A of shape (n, d), eight rows at a time."""
     (n, r), d = Z.shape, A.shape[1]
     for i in range(0, n - n % 8, 8):

@@ -15,7 +15,6 @@ the next steps are prefetched: otherwise most of the time is spent waiting.
 """
 
 from math import exp, sqrt
-from typing import Any
 
 import numpy as np
 from llvmlite import ir
@@ -41,7 +40,7 @@ _CACHE_LINE = 64
 
 
 @compiled(fastmath=REORDER, inline="always")
-def _slope(r: float, gam: float, eps: float, lo: float, hi: float) -> float:
+def _slope(r, gam, eps, lo, hi):
     """Return psi'(r); at a kink without curvature, the subgradient 0."""
     excess = r - min(max(r, -eps), eps)
     if gam > 0.0:
@@ -52,7 +51,7 @@ def _slope(r: float, gam: float, eps: float, lo: float, hi: float) -> float:
 
 
 @compiled(fastmath=REORDER, inline="always")
-def _radial_point(numbers: Any, a: Any) -> None:
+def _radial_point(numbers, a):
     """Replace the residual vector in `a` by the gradient of psi of its norm."""
     square = 0.0
     for j in range(a.shape[0]):
@@ -65,7 +64,7 @@ def _radial_point(numbers: Any, a: Any) -> None:
 
 
 @compiled(fastmath=REORDER, inline="always")
-def _dual_point(kind: int, numbers: Any, Y: Any, i: int, a: Any) -> None:
+def _dual_point(kind, numbers, Y, i, a):
     """Replace the prediction of row i in `a` by minus the derivative of the loss."""
     last = Y.shape[1] - 1  # one target may be used for several outputs
     for j in range(a.shape[0]):
@@ -87,7 +86,7 @@ def _dual_point(kind: int, numbers: Any, Y: Any, i: int, a: Any) -> None:
 
 
 @compiled(fastmath=REORDER)
-def _predict(Z: Any, i: int, theta: Any, intercept: Any, mix: Any, out: Any) -> None:
+def _predict(Z, i, theta, intercept, mix, out):
     """Fill `out` (d,) with the prediction of row i."""
     for j in range(out.shape[0]):
         out[j] = intercept[j]
@@ -100,7 +99,7 @@ def _predict(Z: Any, i: int, theta: Any, intercept: Any, mix: Any, out: Any) -> 
 
 
 @compiled(fastmath=REORDER)
-def _add_row(Z: Any, i: int, mix: Any, a: Any, scale: float, slopes: Any) -> None:
+def _add_row(Z, i, mix, a, scale, slopes):
     """Add ``scale (mix a) z_i^T`` to `slopes` (d', p)."""
     for c in range(slopes.shape[0]):
         slope = 0.0
@@ -113,7 +112,7 @@ def _add_row(Z: Any, i: int, mix: Any, a: Any, scale: float, slopes: Any) -> Non
 
 
 @compiled(fastmath=REORDER)
-def _fill_ridge(theta: Any, alpha: float, slopes: Any) -> None:
+def _fill_ridge(theta, alpha, slopes):
     """Fill `slopes` with ``alpha theta``."""
     for c in range(theta.shape[0]):
         for k in range(theta.shape[1]):
@@ -121,21 +120,13 @@ def _fill_ridge(theta: Any, alpha: float, slopes: Any) -> None:
 
 
 @compiled(fastmath=REORDER)
-def _step(point: Any, gradient: Any, rate: float) -> None:
+def _step(point, gradient, rate):
     for j in range(point.shape[0]):
         point[j] -= rate * gradient[j]
 
 
 @compiled(fastmath=REORDER)
-def _adam_step(
-    point: Any,
-    gradient: Any,
-    moments: Any,
-    rate: float,
-    root: float,
-    beta1: float,
-    beta2: float,
-) -> None:
+def _adam_step(point, gradient, moments, rate, root, beta1, beta2):
     """Move by the two moments; `rate` and `root` contain their bias corrections."""
     for j in range(point.shape[0]):
         g = gradient[j]
@@ -148,24 +139,24 @@ def _adam_step(
 
 @compiled(fastmath=REORDER)
 def run_steps(
-    Z: Any,
-    Y: Any,
-    weights: Any,
-    order: Any,
-    batch_size: int,
-    rates: Any,
-    kind: int,
-    numbers: Any,
-    mix: Any,
-    alpha: float,
-    fit_intercept: bool,
-    method: int,
-    beta1: float,
-    beta2: float,
-    point: Any,
-    moments: Any,
-    total: Any,
-) -> None:
+    Z,
+    Y,
+    weights,
+    order,
+    batch_size,
+    rates,
+    kind,
+    numbers,
+    mix,
+    alpha,
+    fit_intercept,
+    method,
+    beta1,
+    beta2,
+    point,
+    moments,
+    total,
+):
     """Take one step per batch of `order`, changing `point` and `moments`.
 
     Parameters
@@ -234,16 +225,14 @@ def _prefetch(typing_context, array, i, j):
 
 
 @compiled(fastmath=REORDER, inline="always")
-def _fetch_row(Z: Any, i: int) -> None:
+def _fetch_row(Z, i):
     line = _CACHE_LINE // Z.itemsize
     for k in range(0, min(Z.shape[1], _AHEAD_BYTES // Z.itemsize), line):
         _prefetch(Z, i, k)
 
 
 @compiled(fastmath=REORDER, inline="always")
-def _dual_point_of(
-    kind: int, Z: Any, Y: Any, i: int, numbers: Any, point: Any, a: Any
-) -> None:
+def _dual_point_of(kind, Z, Y, i, numbers, point, a):
     """Fill `a` (d,) with minus the derivative of the loss of row i."""
     rank = Z.shape[1]
     for j in range(a.shape[0]):
@@ -255,7 +244,7 @@ def _dual_point_of(
 
 
 @compiled(fastmath=REORDER, inline="always")
-def _shrink(point: Any, rate: float, penalties: Any) -> None:
+def _shrink(point, rate, penalties):
     """Take the step of the penalty; `penalties` may be empty."""
     for j in range(point.shape[0]):
         for k in range(penalties.shape[0]):
@@ -263,7 +252,7 @@ def _shrink(point: Any, rate: float, penalties: Any) -> None:
 
 
 @compiled(fastmath=REORDER, inline="always")
-def _add_step(Z: Any, i: int, a: Any, rate: float, drift: float, out: Any) -> None:
+def _add_step(Z, i, a, rate, drift, out):
     """Add the step of one row to `out`."""
     rank = Z.shape[1]
     for j in range(out.shape[0]):
@@ -274,7 +263,7 @@ def _add_step(Z: Any, i: int, a: Any, rate: float, drift: float, out: Any) -> No
 
 
 @compiled(fastmath=REORDER, inline="always")
-def _take_step(point: Any, move: Any) -> None:
+def _take_step(point, move):
     """Add `move` and set it to zero."""
     for j in range(point.shape[0]):
         for k in range(point.shape[1]):
@@ -284,19 +273,8 @@ def _take_step(point: Any, move: Any) -> None:
 
 @compiled(fastmath=REORDER)
 def run_projected_steps(
-    kind: int,
-    Z: Any,
-    Y: Any,
-    order: Any,
-    batch_size: int,
-    rates: Any,
-    drifts: Any,
-    penalties: Any,
-    numbers: Any,
-    point: Any,
-    move: Any,
-    total: Any,
-) -> None:
+    kind, Z, Y, order, batch_size, rates, drifts, penalties, numbers, point, move, total
+):
     """Take one step per batch of `order`, changing `point`.
 
     Parameters

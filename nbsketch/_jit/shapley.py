@@ -6,7 +6,6 @@ a polynomial, which Gauss-Legendre quadrature computes exactly; its terms are po
 """
 
 import math
-from typing import Any
 
 import numpy as np
 from numba import prange
@@ -17,9 +16,7 @@ _LN2 = math.log(2)
 
 
 @compiled(inline="always")
-def _factors(
-    row: Any, landmark: Any, features: Any, scale: Any, squared: bool, a: Any
-) -> None:
+def _factors(row, landmark, features, scale, squared, a):
     """Fill the factor of each feature in k(row, landmark)."""
     a[:] = 0.0
     for c in range(len(features)):
@@ -30,9 +27,7 @@ def _factors(
 
 
 @compiled(parallel=True)
-def mean_factors(
-    rows: Any, landmarks: Any, features: Any, scale: Any, squared: bool, out: Any
-) -> None:
+def mean_factors(rows, landmarks, features, scale, squared, out):
     """Fill the mean over rows of the factors of each landmark, (m, q)."""
     for i in prange(landmarks.shape[0]):
         a = np.empty(out.shape[1])
@@ -44,9 +39,7 @@ def mean_factors(
 
 
 @compiled(fastmath=REORDER, inline="always")
-def _product_values(
-    a: Any, m: Any, nodes: Any, weights: Any, before: Any, after: Any, values: Any
-) -> None:
+def _product_values(a, m, nodes, weights, before, after, values):
     """Fill the Shapley values of one product game, (q,)."""
     q = len(a)
     count = len(nodes)
@@ -66,17 +59,8 @@ def _product_values(
 
 @compiled(parallel=True)
 def shapley_of_products(
-    rows: Any,
-    landmarks: Any,
-    features: Any,
-    scale: Any,
-    squared: bool,
-    means: Any,
-    coef: Any,
-    nodes: Any,
-    weights: Any,
-    out: Any,
-) -> None:
+    rows, landmarks, features, scale, squared, means, coef, nodes, weights, out
+):
     """Fill the Shapley values of rows, (n, q, d), for coefficients (m, d)."""
     q, d = out.shape[1:]
     for k in prange(rows.shape[0]):

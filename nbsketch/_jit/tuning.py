@@ -7,7 +7,6 @@ polynomial times 2^k.
 """
 
 import math
-from typing import Any
 
 import numpy as np
 from llvmlite import ir
@@ -60,14 +59,7 @@ def _power(typingctx, shifted):
 
 
 @compiled()
-def kernel_and_slope(
-    profile: Any,
-    row_norms: Any,
-    column_norms: Any,
-    values: Any,
-    slopes: Any,
-    triangle: bool,
-) -> None:
+def kernel_and_slope(profile, row_norms, column_norms, values, slopes, triangle):
     """Convert inner products to kernel values, in place, and fill the slopes.
 
     `profile` is one of `PROFILES`. `triangle`: only the lower triangles of square
@@ -93,16 +85,7 @@ def kernel_and_slope(
 
 
 @compiled()
-def distances(
-    is_l1: bool,
-    rows: Any,
-    columns: Any,
-    out: Any,
-    height: int,
-    triangle: bool,
-    first: int,
-    last: int,
-) -> None:
+def distances(is_l1, rows, columns, out, height, triangle, first, last):
     """Fill `out` (n, c) with minus half the distances D, as inner products of rows.
 
     A tile has `height` rows of `rows` (n, q); columns[tile] (q, c), or the only one,
@@ -122,17 +105,7 @@ def distances(
 
 
 @compiled(fastmath=REORDER)
-def weighted_distances(
-    is_l1: bool,
-    rows: Any,
-    columns: Any,
-    W: Any,
-    out: Any,
-    height: int,
-    triangle: bool,
-    first: int,
-    last: int,
-) -> None:
+def weighted_distances(is_l1, rows, columns, W, out, height, triangle, first, last):
     """Add to out[t, k] the sum over tile t of W times the distances in column k.
 
     Tiles are as for `distances`; `triangle`: what is below their diagonals.
@@ -150,7 +123,7 @@ def weighted_distances(
 
 
 @compiled()
-def signed_sums(rows: Any, columns: Any, W: Any, out: Any) -> None:
+def signed_sums(rows, columns, W, out):
     """Fill out[i, k] with the sum over j of W_ij sign(x_ik - l_jk)."""
     for i in range(rows.shape[0]):
         for k in range(rows.shape[1]):
@@ -163,7 +136,7 @@ def signed_sums(rows: Any, columns: Any, W: Any, out: Any) -> None:
 
 
 @compiled()
-def invert(A: Any, noise: Any, log_dets: Any, first: int, last: int) -> None:
+def invert(A, noise, log_dets, first, last):
     """Invert A + 1 1^T + diag(noise) in place; fill logarithms of determinants.
 
     `A` is (b, n, n); lower triangles are read. If a matrix is not positive definite,
@@ -199,18 +172,7 @@ def invert(A: Any, noise: Any, log_dets: Any, first: int, last: int) -> None:
 
 
 @compiled()
-def multiply_slopes(
-    noise: Any,
-    product: Any,
-    A: Any,
-    share: float,
-    left: Any,
-    right: Any,
-    slopes: Any,
-    out: Any,
-    first: int,
-    last: int,
-) -> None:
+def multiply_slopes(noise, product, A, share, left, right, slopes, out, first, last):
     """Multiply slopes (b, c, c) below the diagonals, in place, by 2 W.
 
     W = product A + share A - left^T right - right^T left is symmetric; `left` and

@@ -79,7 +79,7 @@ class _Graph:
 
         self._nodes.append(self._helper.make_node("Identity", [name], ["scores"]))
         double = onnx.TensorProto.DOUBLE
-        shape: list[Any] = ["n"] if n_outputs is None else ["n", n_outputs]
+        shape = ["n"] if n_outputs is None else ["n", n_outputs]
         inputs = [self._helper.make_tensor_value_info("X", double, ["n", n_features])]
         outputs = [self._helper.make_tensor_value_info("scores", double, shape)]
         graph = self._helper.make_graph(

@@ -644,7 +644,7 @@ def plot_spectrum(
         index, values, "o-", markersize=3.5, color=BLUE,
         label=r"eigenvalues $\mu_j$",
     )  # fmt: skip
-    dashed: dict[str, Any] = {"linestyle": "--", "linewidth": 1.3}
+    dashed = {"linestyle": "--", "linewidth": 1.3}
     ax.axhline(square, color=ORANGE, label=r"critical $\delta_n^2$", **dashed)
     ax.axvline(d, color="#1b9e77", label=f"$d_n = {d}$", **dashed)
     if size is not None:

@@ -121,7 +121,7 @@ def register(cls: type[T]) -> type[T]:
 def named_class(name: Any) -> Any:
     """Return the registered or public class of a name; others are an error."""
     cls = STORED.get(str(name))
-    package: Any = import_module("nbsketch")
+    package = import_module("nbsketch")
     if cls is None and name in package.__all__:
         cls = getattr(package, name)
     if not isinstance(cls, type):

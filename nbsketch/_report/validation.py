@@ -288,7 +288,7 @@ def declares_parameters(estimator: type[T]) -> type[T]:
     A parameter is an annotated default of the class, passed by name.
     """
     made = dataclass(eq=False, repr=False, kw_only=True)(estimator)
-    assign: Any = made.__init__
+    assign = made.__init__
     names = {part.name for part in fields(made)}  # type: ignore[arg-type]
 
     @wraps(assign)

@@ -69,7 +69,7 @@ def locate(
         present = [[path for path in pair if path.is_file()] for pair in either]
         if all(present):
             return [pair[0] for pair in present]
-    failure: Exception | None = None
+    failure = None
     if download and all(file.url for file in entry.files):
         try:
             return [_download(entry.name, file) for file in entry.files]
@@ -99,7 +99,7 @@ def fetch_through_sklearn(
 def fetch(url: str) -> bytes:
     """Return the content of an address."""
     with urlopen(url, timeout=_TIMEOUT) as answer:
-        content: bytes = answer.read(MOST_BYTES + 1)
+        content = answer.read(MOST_BYTES + 1)
     return _checked_size(url, content)
 
 

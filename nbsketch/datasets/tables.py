@@ -210,7 +210,7 @@ def _as_frames(data: Dataset, table: TableEntry) -> Dataset:
         else _as_integers(column.astype(float))
         for name, column in zip(data.feature_names, data.X.T, strict=True)
     }
-    y: Any = pd.Categorical(data.y) if table.has_labels else _as_integers(data.y)
+    y = pd.Categorical(data.y) if table.has_labels else _as_integers(data.y)
     target = pd.Series(y, name=data.target_names[0])
     return replace(data, X=pd.DataFrame(columns), y=target)
 

@@ -202,7 +202,7 @@ def std_of_sum(model: Any, X: Any, weights: NDArray) -> NDArray:
     """
     parts = model.posterior_
     blocks = _blocks(model, parts["projection"], X)
-    mean: Any = sum(weights[part] @ Z for part, Z, _ in blocks)
+    mean = sum(weights[part] @ Z for part, Z, _ in blocks)
     if parts["scores"] is not None:
         half = scipy.linalg.cho_solve((parts["factor"], False), mean)
         return np.linalg.norm(parts["scores"] @ half, axis=1)

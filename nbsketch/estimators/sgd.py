@@ -142,11 +142,11 @@ class DescentModel(_base.KernelExpansion):
         """Pass once over samples; the first ones initialize the model."""
         self._check_stream()
         first = not hasattr(self, "coef_")
-        options: dict[str, Any] = {"is_stream": True}
+        options = {"is_stream": True}
         if not first:  # they must match the first samples
             options |= {"dtype": model_dtype(self.landmarks_), "reset": False}
         rows = self._rows(X, y, sample_weight, **options)
-        held: TrainingRows | None = self.__dict__.pop("_held", None)
+        held = self.__dict__.pop("_held", None)
         if first:
             return self._begin(rows)
         if held is not None:

@@ -47,6 +47,7 @@ from nbsketch.rows.inputs import TrainingRows
 from nbsketch.rows.transform import InputScaler
 from nbsketch.sketches import Sketch, as_recipe
 
+Rules = dict[str, Rule]  # of attributes or parameters
 # Maximum number of features: memory grows with it.
 MOST_FEATURES = 2**24
 # Parameters whose length equals an axis of the fitted state.
@@ -100,7 +101,7 @@ def landmarks(kernel_name: str, m: str, p: str) -> Rule:
     """
 
     def rule(name: str, value: Any, scope: Scope) -> Any:
-        kernel: Kernel = scope.values[kernel_name]
+        kernel = scope.values[kernel_name]
         if isinstance(kernel, PrecomputedKernel):
             n = scope.lengths["n"]
             scope.bind(name, p, max(scope.lengths.get(p, n), n))
@@ -327,24 +328,24 @@ def _kernel(name: str, value: Any, scope: Scope) -> None:
         raise ValueError(f"`{name}` must have a numeric bandwidth, got {bandwidth!r}")
 
 
-_FEATURES: dict[str, Rule] = {
+_FEATURES: Rules = {
     "n_features_in_": integer("q", low=1, high=MOST_FEATURES),
     "feature_names_in_?": names,
 }
-_LEARNED: dict[str, Rule] = {
+_LEARNED: Rules = {
     **_FEATURES,
     "scaler_": scaler("q", "p"),
     "length_scales_": optional(array("q", finite=False, positive=True)),
     "kernel_": _kernel,
 }
-_SKETCHED: dict[str, Rule] = {
+_SKETCHED: Rules = {
     **_LEARNED,
     "sketch_": sketch("s", "m"),
     "landmarks_": landmarks("kernel_", "m", "p"),
     "rank_": integer("r"),
 }
 # Coordinates of outputs in a sketched space.
-_OUTPUT_SPACE: dict[str, Rule] = {
+_OUTPUT_SPACE: Rules = {
     "output_kernel_": _kernel,
     "output_sketch_": sketch("output sketch rows", "output columns"),
     "_output_weights": _output_weights,
@@ -356,7 +357,7 @@ _OUTPUT_SPACE: dict[str, Rule] = {
     "output_rank_": integer("t"),
 }
 # A kernel expansion on the landmarks of a sketch.
-EXPANSION: dict[str, Rule] = {
+EXPANSION: Rules = {
     **_SKETCHED,
     "bandwidth_": equal(lambda s: getattr(s.values["kernel_"], "bandwidth", None)),
     "size_": integer("s"),
@@ -366,7 +367,7 @@ EXPANSION: dict[str, Rule] = {
     "n_copies_?": integer(),
 }
 # An expansion that minimizes an objective, with its certificate.
-CERTIFIED: dict[str, Rule] = {
+CERTIFIED: Rules = {
     **EXPANSION,
     "size_path_": optional(table("size", "loss", "seconds")),
     "alpha_": number,
@@ -375,7 +376,7 @@ CERTIFIED: dict[str, Rule] = {
 }
 # An expansion by stochastic gradients, and the state to continue a stream.
 _loss = plain(lambda name, value: as_loss(value))
-DESCENT: dict[str, Rule] = {
+DESCENT: Rules = {
     **EXPANSION,
     "path_": optional(table("n_steps", "error")),
     "n_steps_": integer(),
@@ -390,7 +391,7 @@ DESCENT: dict[str, Rule] = {
 }
 
 
-_TABULAR: dict[str, Rule] = {
+_TABULAR: Rules = {
     **_FEATURES,
     "columns_": of(
         "TableColumns",
@@ -407,7 +408,7 @@ _TABULAR: dict[str, Rule] = {
     "partner_weights_": _partner_weights,
 }
 
-STATES: dict[str, dict[str, Rule]] = {
+STATES: dict[str, Rules] = {
     "SketchedKernelRegressor": {
         **CERTIFIED,
         "monotonic_violation_?": number,
@@ -466,7 +467,7 @@ STATES: dict[str, dict[str, Rule]] = {
 
 # Parameters of any estimator that are checked before the first fit. The others are
 # checked by `fit` and do not affect predictions.
-PARAMETERS: dict[str, Rule] = {
+PARAMETERS: Rules = {
     "kernel": plain(lambda name, value: as_kernel(value)),
     "sketch": optional(_recipe),
     "bandwidth": optional(_bandwidth),

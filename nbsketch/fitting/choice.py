@@ -138,10 +138,6 @@ def _choose_width(sample: SplitSample, kernel: Any, start: float) -> Choice:
     return sample.chosen(grid)
 
 
-def _order(choice: Choice) -> tuple[float, float]:
-    return choice.error, -choice.lam
-
-
 def _scaled(kernel: Any, factor: float) -> Any:
     """Return a kernel with its bandwidth times a factor."""
     widths = np.asarray(kernel.bandwidth, dtype=np.float64) * factor
@@ -176,7 +172,7 @@ class SplitSample:
     _STRONGER: ClassVar[tuple[int, ...]] = (2, 1)
     _NEAR: ClassVar[tuple[int, ...]] = (1, 0, -1)
     # Share by which the errors of penalties differ that are equally good.
-    _TIE: ClassVar[float] = 0.0
+    _TIE = 0.0
     # Maximum number of fitted rows.
     most_rows = LARGEST_FIT
 
@@ -325,7 +321,7 @@ class SplitSample:
         """
         scored = self.scored(choices + others)
         grids = scored[: len(choices)], scored[len(choices) :]
-        pair = [min(grid, key=_order) for grid in grids]
+        pair = [min(grid, key=lambda c: (c.error, -c.lam)) for grid in grids]
         if not all(np.isfinite(choice.error) for choice in pair):
             return pair[0].error < pair[1].error
         fitted = [choice.fitted for choice in pair]
@@ -480,12 +476,12 @@ class DualSample(SplitSample):
 
     # Each has its own fits, so one is tried at a time. The lambda of another width is
     # predicted from that of the first.
-    _FIRST: ClassVar[tuple[int, ...]] = (1, 0)
-    _WEAKER: ClassVar[tuple[int, ...]] = (-1,)
-    _STRONGER: ClassVar[tuple[int, ...]] = (1,)
-    _NEAR: ClassVar[tuple[int, ...]] = (0,)
+    _FIRST = (1, 0)
+    _WEAKER = (-1,)
+    _STRONGER = (1,)
+    _NEAR = (0,)
     # Weak penalties that differ by less all interpolate, and take longer.
-    _TIE: ClassVar[float] = 1e-3
+    _TIE = 1e-3
     most_rows = 1600
 
     @classmethod

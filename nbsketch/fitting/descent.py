@@ -494,7 +494,7 @@ def _features(
     if descent.free_step:
         # The squared norm of long rows limits the step.
         weighted = {"method": "inverted_cdf", "weights": objective.weights}
-        options: Any = {} if objective.weights is None else weighted
+        options = {} if objective.weights is None else weighted
         square = float(np.quantile(squared_norms(Z), _TYPICAL, **options))
         descent = replace(descent, square_norm=square or None)
     return Z, projection, descent

@@ -87,7 +87,7 @@ def drawn(name: str, rng: np.random.Generator) -> Draw:
     """Draw rows of a smooth function of two features with the noise of a setting."""
     setting = SETTINGS[name]
     n = _ROWS + _TEST_ROWS
-    parts: dict[str, Sequence[NDArray]] = {}
+    parts = {}
     groups = None
     X = rng.uniform(-2, 2, size=(n, 2))
     normal = rng.normal(size=n)
@@ -175,7 +175,7 @@ def judged(ends: NDArray, draw: Draw) -> tuple[float, float]:
     """Return the coverage (of the last group, of whole vectors) and the mean width."""
     y = draw.y_test
     groups = draw.groups[1]
-    each: NDArray = (ends[..., 0] <= y) & (y <= ends[..., 1])
+    each = (ends[..., 0] <= y) & (y <= ends[..., 1])
     inside = np.all(each.reshape(len(y), -1), axis=1)
     labels = np.zeros(len(y)) if groups is None else groups
     counted = np.flatnonzero(labels == labels.max())
@@ -186,7 +186,7 @@ def measured_mapie(setting: IntervalCase, draw: Draw) -> list[tuple[float, float
     """Return coverage and width of the same method in MAPIE."""
     from sklearn.model_selection import LeaveOneOut
 
-    mapie: Any = import_module("mapie.regression")
+    mapie = import_module("mapie.regression")
     cut = round(0.75 * _ROWS)
     levels = list(COVERAGES)
     method = setting.method
@@ -209,7 +209,7 @@ def measured_mapie(setting: IntervalCase, draw: Draw) -> list[tuple[float, float
 
 def cqr_of_mapie(draw: Draw, nominal: float, cut: int) -> tuple[float, float]:
     """Return coverage and width around separate fits of the three quantiles."""
-    mapie: Any = import_module("mapie.regression")
+    mapie = import_module("mapie.regression")
     low = (1 - nominal) / 2
     high = (1 + nominal) / 2
     fits = [

@@ -210,9 +210,7 @@ class Sketch:
             return float(weights.power(2).sum(axis=1).max())
         if s <= _FEW_ROWS:
             return float(np.linalg.eigvalsh(self._gram_product(np.eye(s)))[-1])
-        operator: Any = LinearOperator(
-            (s, s), matvec=self._gram_product, dtype=np.float64
-        )
+        operator = LinearOperator((s, s), matvec=self._gram_product, dtype=np.float64)
         start = np.random.default_rng(0).standard_normal(s)
         options = {"k": 1, "ncv": _STEPS, "tol": 0.01, "v0": start}
         return _MARGIN * float(eigsh(operator, return_eigenvectors=False, **options)[0])

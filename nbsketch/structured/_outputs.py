@@ -419,7 +419,7 @@ class TrainingOutputs(NamedTuple):
         first, owner = places
         space = _output_space(kernel, rows, sketch, first, owner)
         encoded = _encode(*space, rows[first], kernel.diag(rows[first]))
-        features: Any = encoded.features
+        features = encoded.features
         if sketch.is_identity:
             features = sp.eye_array(len(first), format="csr")
         precomputed = isinstance(kernel, PrecomputedKernel)

@@ -56,7 +56,7 @@ def measure(
         "leakage": [v.leakage <= v.leakage_bound for v in checks],
     }
     c = diagnostics.satisfiability_constant(density)
-    row: Row = {"set": name, "sketch": label, "size": size, "c": c}
+    row = {"set": name, "sketch": label, "size": size, "c": c}
     row |= {key: np.mean(values) for key, values in within.items()}
     yield row | {"draws": replicates, "dimension": checks[0].dimension}
 

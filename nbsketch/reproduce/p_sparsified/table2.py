@@ -222,7 +222,7 @@ def summarize_targets(rows: Rows) -> Rows:
     """Return a row per target, with each method next to its value in the paper."""
     table = []
     for (name, target), group in groups(rows, "set", "target").items():
-        row: Row = {"set": name, "target": target}
+        row = {"set": name, "target": target}
         for mean in summarized(group, ["method"], {"error": np.mean}):
             method = mean["method"]
             row |= {method: mean["error"], f"{method}, paper": group[0][method]}

@@ -109,7 +109,7 @@ def summarize(rows: Rows) -> Rows:
         family = FAMILIES[name]
         k = PRODUCTS.index(product)
         counts = list(zip(family.costs[k], *family.paper[k : k + 1], strict=True))
-        row: Row = {"sketch": name, "product": product}
+        row = {"sketch": name, "product": product}
         for quantity, unit in (("time", "seconds"), ("memory", "megabytes")):
             for scan in SCANS:
                 scanned = where(group, scan=scan)

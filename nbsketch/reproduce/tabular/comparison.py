@@ -141,7 +141,7 @@ def _measured(
 
 def scores_of(task: str, values: NDArray, y: NDArray) -> Row:
     """Return the error and other scores of the predictions."""
-    scores: Row = dict.fromkeys(("error", "log_loss", "calibration", "coverage"))
+    scores = dict.fromkeys(("error", "log_loss", "calibration", "coverage"))
     if task == problems.CLASSIFICATION:
         p = np.clip(values, 1e-15, None)
         p = p / p.sum(axis=1, keepdims=True)

@@ -89,7 +89,7 @@ def measure(function: str, n: int, seed: int, measured: Any = ()) -> Iterator[Ro
 def models(seed: int) -> dict[str, Any]:
     """Return the models by loss: least squares is first, for values and for labels."""
     names = "square", "huber", "pinball", "epsilon_insensitive"
-    found: dict[str, Any] = {loss: SketchedKernelRegressor(loss=loss) for loss in names}
+    found = {loss: SketchedKernelRegressor(loss=loss) for loss in names}
     found["three quantiles"] = JointQuantileRegressor(quantiles=QUANTILES)
     found["square, labels"] = SketchedKernelRegressor()
     for loss in CLASSES[1:]:

@@ -201,7 +201,7 @@ def catboost(
     from catboost import CatBoostClassifier, CatBoostRegressor
 
     rows, categories = _as_text(X)
-    options: Settings = {
+    options = {
         "random_seed": seed,
         "thread_count": 1,
         "verbose": False,
@@ -212,7 +212,7 @@ def catboost(
         levels = ",".join(map(str, LEVELS))
         options["loss_function"] = f"MultiQuantile:alpha={levels}"
     kind = CatBoostClassifier if task == CLASSIFICATION else CatBoostRegressor
-    stopping: Settings = {}
+    stopping = {}
     if is_stopped:
         validation, (rows, y) = held_out_rows(rows, y, seed, HELD_OUT)
         stopping = {"eval_set": validation, "early_stopping_rounds": PATIENCE}

@@ -40,11 +40,6 @@ _MEDIAN_ROWS = 1000
 _HIGHEST_DEGREE = 1000
 # Steep enough for any bandwidth, and finite in single precision.
 _STEEPEST = 1e30
-# Ranges below this share of the largest value count as rounding of a constant, as in a
-# text file of 12 digits,
-_CONSTANT = 1e-11
-# and ranges below this many units in its last place.
-_ULPS = 8
 # Number of rows of a precomputed matrix checked for symmetry.
 _CHECKED = 200
 # Maximum asymmetry relative to the largest value: far above the rounding of single
@@ -200,7 +195,7 @@ class StationaryKernel(UnitKernel):
             _bandwidth_of_features(self.bandwidth, X.shape[1])
             return self
         median = median_distance(X, self._distance, rng, sample_weight)
-        varies = varying_features(X)
+        varies = validation.varying_features(X)
         if varies.all() or not varies.any():
             return replace(self, bandwidth=median)
         widths = np.where(varies, median, np.inf)
@@ -319,23 +314,6 @@ class MaternKernel(StationaryKernel):
 
     def _family(self) -> tuple[str, str, float]:
         return "squared", *self._families[self.nu]
-
-
-def varying_features(X: Any) -> NDArray:
-    """Return the mask of the features of X (n, q) that vary by more than rounding.
-
-    Integers that are exact in the dtype of X vary by any difference.
-    """
-    low, high = validation.extremes(X)
-    info = np.finfo(X.dtype)
-    rounding = max(_CONSTANT, _ULPS * float(info.eps))
-    largest = np.maximum(abs(low), abs(high))
-    varies = high / 2 - low / 2 > rounding / 2 * largest
-    is_exact = (high > low) & (largest < 2.0**info.nmant)
-    for j in np.flatnonzero(is_exact & ~varies):
-        column = X[:, [j]].data if sp.issparse(X) else X[:, j]
-        varies[j] = (column == np.rint(column)).all()
-    return varies
 
 
 def median_distance(

@@ -18,7 +18,8 @@ from nbsketch import (
     TabularKernelClassifier,
     TabularKernelRegressor,
 )
-from nbsketch.kernels import GaussianKernel, varying_features
+from nbsketch._report.validation import varying_features
+from nbsketch.kernels import GaussianKernel
 
 pd = pytest.importorskip("pandas")
 pl = pytest.importorskip("polars")

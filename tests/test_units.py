@@ -22,10 +22,11 @@ from nbsketch import (
     TabularKernelRegressor,
 )
 from nbsketch._jit.tuning import FAMILIES
+from nbsketch._report.validation import varying_features
 from nbsketch.fitting.objectives import loss_at, regression_objective
 from nbsketch.fitting.penalty import LeftOutErrors
 from nbsketch.gram import SymmetricGram
-from nbsketch.kernels import GaussianKernel, LaplacianKernel, varying_features
+from nbsketch.kernels import GaussianKernel, LaplacianKernel
 from nbsketch.losses import HuberLoss
 from nbsketch.solvers.design import ArrayDesign
 from nbsketch.tuning import fit_scaler, tune

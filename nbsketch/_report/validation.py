@@ -65,6 +65,11 @@ _LARGEST = 1e140
 _LEAST_SPREAD = 1e-150
 # Number of rows used to find columns with such a small spread.
 _HEAD = 100
+# Ranges below this share of the largest value count as rounding of a constant, as in a
+# text file of 12 digits,
+_CONSTANT = 1e-11
+# and ranges below this many units in its last place.
+_ULPS = 8
 # Prefix of messages about missing and infinite values, raised as a ValueError.
 _INPUT = "Input "
 # Prefixes of scikit-learn's messages about shapes.
@@ -550,6 +555,23 @@ def extremes(value: Any) -> tuple[NDArray, NDArray]:
     if sp.issparse(value):
         ends = [end.toarray().ravel() for end in ends]
     return np.atleast_1d(ends[0]), np.atleast_1d(ends[1])
+
+
+def varying_features(X: Any) -> NDArray:
+    """Return the mask of the features of X (n, q) that vary by more than rounding.
+
+    Integers that are exact in the dtype of X vary by any difference.
+    """
+    low, high = extremes(X)
+    info = np.finfo(X.dtype)
+    rounding = max(_CONSTANT, _ULPS * float(info.eps))
+    largest = np.maximum(abs(low), abs(high))
+    varies = high / 2 - low / 2 > rounding / 2 * largest
+    is_exact = (high > low) & (largest < 2.0**info.nmant)
+    for j in np.flatnonzero(is_exact & ~varies):
+        column = X[:, [j]].data if sp.issparse(X) else X[:, j]
+        varies[j] = (column == np.rint(column)).all()
+    return varies
 
 
 def _dates(name: str, frame: Any) -> str | None:

@@ -23,7 +23,6 @@ from nbsketch.fitting.objective import Problem
 from nbsketch.fitting.objectives import loss_at, regression_objective
 from nbsketch.fitting.plan import Plan, stochastic_size
 from nbsketch.fitting.sketched import Inputs, SketchedData, sketch_rows
-from nbsketch.kernels import varying_features
 from nbsketch.losses import fitted_loss
 from nbsketch.rows.inputs import (
     TrainingRows,
@@ -189,7 +188,7 @@ class DescentModel(_base.KernelExpansion):
         if sp.issparse(rows.X) or is_pairwise(self.kernel):
             return
         names = getattr(self, "feature_names_in_", None)
-        index = np.flatnonzero(~varying_features(rows.X))
+        index = np.flatnonzero(~validation.varying_features(rows.X))
         constants = [validation.listed("column", index, names)] * bool(len(index))
         constants += ["`y`"] * bool(np.ptp(rows.y, axis=0).max() == 0)
         if constants:

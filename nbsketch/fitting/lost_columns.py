@@ -9,7 +9,7 @@ from sklearn.base import is_classifier
 
 from nbsketch._expansion import RANK_TOL
 from nbsketch._machine.blas import eigh
-from nbsketch._report.validation import listed
+from nbsketch._report.validation import listed, varying_features
 from nbsketch._report.warning import warn
 from nbsketch.kernels import (
     Kernel,
@@ -17,7 +17,6 @@ from nbsketch.kernels import (
     PrecomputedKernel,
     SobolevKernel,
     TanimotoKernel,
-    varying_features,
 )
 from nbsketch.losses import LogLinkLoss
 
@@ -76,9 +75,7 @@ def lost_columns(kernel: Kernel, rows: Any) -> NDArray:
     variances = X.var(axis=0)
     largest = np.square(X).mean(axis=0).max()
     small = varying_features(X) & (variances < _SHARE**2 * largest)
-    if not small.any():
-        return np.flatnonzero(small)
-    return np.flatnonzero(small & _are_lost(kernel, X, X))
+    return _lost(kernel, X, X, small)
 
 
 def warn_of_lost_squares(model: Any, rows: Any, objective: Any) -> None:
@@ -115,9 +112,7 @@ def lost_squares(kernel: Kernel, X: NDArray, residuals: NDArray, Y: NDArray) -> 
     explained = np.square(scaled.T @ (residuals - residuals.mean(axis=0)))
     least = max(_SHARE, _SIGNIFICANT / len(X)) * len(X) * Y.var(axis=0)
     needed = (explained > least).any(axis=1)
-    if not needed.any():
-        return np.flatnonzero(needed)
-    return np.flatnonzero(needed & _are_lost(kernel, X, squares))
+    return _lost(kernel, X, squares, needed)
 
 
 def _dense(X: Any) -> NDArray:
@@ -128,10 +123,12 @@ def _evenly_spaced(rows: Any) -> NDArray:
     return np.linspace(0, rows.shape[0] - 1, _ROWS).astype(np.intp)
 
 
-def _are_lost(kernel: Kernel, X: NDArray, values: NDArray) -> NDArray:
-    """Return which columns of values are in no leading eigenvector of the kernel."""
-    eigenvalues, vectors = eigh(kernel(X))
-    kept = vectors[:, eigenvalues > _CUT * eigenvalues[-1]]
-    basis = np.linalg.qr(np.column_stack([np.ones(len(X)), kept]))[0]
-    outside = values - basis @ (basis.T @ values)
-    return outside.var(axis=0) > _SHARE * values.var(axis=0)
+def _lost(kernel: Kernel, X: NDArray, values: NDArray, doubtful: NDArray) -> NDArray:
+    """Return the doubtful columns of values in no leading eigenvector of the kernel."""
+    if doubtful.any():
+        eigenvalues, vectors = eigh(kernel(X))
+        kept = vectors[:, eigenvalues > _CUT * eigenvalues[-1]]
+        basis = np.linalg.qr(np.column_stack([np.ones(len(X)), kept]))[0]
+        outside = values - basis @ (basis.T @ values)
+        doubtful &= outside.var(axis=0) > _SHARE * values.var(axis=0)
+    return np.flatnonzero(doubtful)

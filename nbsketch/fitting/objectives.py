@@ -11,12 +11,11 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from nbsketch._report.validation import listed
+from nbsketch._report.validation import listed, varying_features
 from nbsketch._report.warning import warn
 from nbsketch.fitting.objective import FeatureSolution, Objective
 from nbsketch.fitting.penalty import AlphaPath, LeftOutErrors
 from nbsketch.fitting.plan import SolveOptions, joint_size, least_squares_size
-from nbsketch.kernels import varying_features
 from nbsketch.losses import (
     LogLinkLoss,
     Loss,

@@ -22,8 +22,9 @@ from nbsketch._report.validation import (
     check_integer,
     check_matrix,
     random_generator,
+    varying_features,
 )
-from nbsketch.kernels import Kernel, varying_features
+from nbsketch.kernels import Kernel
 from nbsketch.rows.partitions import BlockRows, PartitionedRows
 
 PREPROCESSINGS = ("standard", "rank", "both")

@@ -6,7 +6,7 @@ from numpy.testing import assert_allclose
 from reference import gaussian, laplacian, matern
 from tables import prepare, training
 
-from nbsketch._jit.tuning import FAMILIES
+from nbsketch._jit.tuning import FAMILIES, SIDE, invert
 from nbsketch.rows.transform import fit_scaler
 from nbsketch.tuning.blocks import BlockCriterion, learn, left_out_error, neighbors
 from nbsketch.tuning.descent import Budget
@@ -85,6 +85,32 @@ def test_gradients_are_differences(family, labelled):
     steps = 1e-5 * np.eye(4)
     values = [(criterion(POINT + s)[0], criterion(POINT - s)[0]) for s in steps]
     assert_allclose(gradient, [(a - b) / 2e-5 for a, b in values], atol=1e-9)
+
+
+@pytest.mark.parametrize("labelled", [False, True])
+def test_errors_need_no_gradient(labelled):
+    criterion = BlockCriterion(some_data(True, labelled), BLOCKS, FAMILIES["gaussian"])
+    error = criterion.left_out(POINT)
+    criterion.left_out(POINT + 1)
+    criterion(POINT)
+    assert error == criterion.error != criterion.left_out(POINT + 1)
+
+
+@pytest.mark.parametrize("count", [1, 7, 8, 17, 64])
+def test_matrices_of_any_order_are_inverted(count):
+    rng = np.random.default_rng(0)
+    factors = rng.normal(size=(3, count, count))
+    A = factors @ factors.swapaxes(1, 2)
+    A[1] = -10.0 * np.eye(count)
+    noise = rng.uniform(0.5, 1, (3, count))
+    sums = A + 1 + noise[:, :, None] * np.eye(count)
+    width = count + -count % SIDE
+    scratch = map(np.zeros, [(width, width), *[(SIDE, width)] * 3])
+    log_dets = np.empty(3)
+    invert(A, noise, log_dets, *scratch, 0, 3)
+    assert_allclose(A[::2], np.linalg.inv(sums[::2]), rtol=1e-9, atol=1e-9)
+    assert_allclose(log_dets[::2], np.linalg.slogdet(sums[::2])[1], rtol=1e-9)
+    assert not np.isfinite(log_dets[1])
 
 
 def test_rows_of_hardly_any_weight_do_not_count():

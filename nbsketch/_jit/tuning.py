@@ -11,9 +11,10 @@ import math
 import numpy as np
 from llvmlite import ir
 from numba import types
+from numba.core import cgutils
 from numba.extending import intrinsic
 
-from nbsketch._jit.compiler import REORDER, compiled, empty
+from nbsketch._jit.compiler import REORDER, compiled
 
 GAUSSIAN, MATERN_12, MATERN_32, MATERN_52, LAPLACIAN = range(5)
 FAMILIES = {
@@ -35,6 +36,8 @@ PROFILES = (
 )
 # Number of rows per tile of absolute differences.
 TILE = 64
+# Rows and columns of sums in registers.
+SIDE = 8
 
 _LOG2E = 1 / math.log(2)
 _LN2 = math.log(2)
@@ -135,70 +138,122 @@ def signed_sums(rows, columns, W, out):
             out[i, k] = total
 
 
+@intrinsic
+def _add_products(typingctx, left, right, out, i, j):
+    """Add left[:, i : i + 8]^T right[:, j : j + 8] to out[i : i + 8, j : j + 8].
+
+    The sums stay in registers; a compiled loop would store them in each step, because
+    its arrays may overlap.
+    """
+
+    def codegen(context, builder, signature, args):
+        vector = ir.VectorType(ir.DoubleType(), SIDE)
+        kinds = signature.args
+        *arrays, i, j = args
+        views = [
+            context.make_array(kind)(context, builder, array)
+            for kind, array in zip(kinds, arrays, strict=False)
+        ]
+
+        def place(k, *index):
+            at = cgutils.get_item_pointer(context, builder, kinds[k], views[k], index)
+            return builder.bitcast(at, vector.as_pointer())
+
+        ends = [place(2, builder.add(i, i.type(r)), j) for r in range(SIDE)]
+        first = [builder.load(end, align=8) for end in ends]
+        sums = [cgutils.alloca_once_value(builder, value) for value in first]
+        count = builder.extract_value(views[0].shape, 0)
+        with cgutils.for_range(builder, count) as loop:
+            a = builder.load(place(0, loop.index, i), align=8)
+            b = builder.load(place(1, loop.index, j), align=8)
+            for r, total in enumerate(sums):
+                lanes = ir.VectorType(ir.IntType(32), SIDE)([r] * SIDE)
+                factor = builder.shuffle_vector(a, a, lanes)
+                term = builder.fmul(factor, b, flags=["contract"])
+                term = builder.fadd(builder.load(total), term, flags=["contract"])
+                builder.store(term, total)
+        for end, total in zip(ends, sums, strict=True):
+            builder.store(builder.load(total), end, align=8)
+        return context.get_dummy_value()
+
+    return types.void(left, right, out, i, j), codegen
+
+
 @compiled()
-def invert(A, noise, log_dets, first, last):
+def invert(A, noise, log_dets, B, rows, left, right, first, last):
     """Invert A + 1 1^T + diag(noise) in place; fill logarithms of determinants.
 
     `A` is (b, n, n); lower triangles are read. If a matrix is not positive definite,
-    the logarithm is not finite. Sweeps turn minus a matrix into its inverse.
+    the logarithm is not finite. Sweeps turn minus a matrix into its inverse, eight
+    pivots at a time, in B (m, m), where m is the next multiple of eight; `rows`, `left`
+    and `right` are (8, m).
     """
     n = A.shape[1]
-    v = empty(n, A.dtype)
+    m = len(B)
     for t in range(first, last):
-        B = A[t]
+        for i in range(m):
+            for j in range(i + 1):
+                B[i, j] = -1.0 - A[t, i, j] if i < n else 0.0
+            B[i, i] -= noise[t, i] if i < n else 1.0
+        total = 0.0
+        for k in range(0, m, SIDE):
+            for i in range(m):
+                for p in range(SIDE):
+                    rows[p, i] = B[k + p, i] if i < k + p else B[i, k + p]
+            for p in range(SIDE):
+                pivot = -rows[p, k + p]
+                total += math.log(pivot)
+                for i in range(m):
+                    left[p, i] = rows[p, i]
+                    right[p, i] = rows[p, i] * (1.0 / pivot)
+                    rows[p, i] = 0.0
+                for q in range(SIDE):
+                    factor = right[p, k + q] if q != p else 1.0 / pivot
+                    for i in range(m):
+                        rows[q, i] += factor * left[p, i]
+                    rows[q, k + p] = factor
+            for i in range(0, m, SIDE):
+                for j in range(0, i + 1, SIDE):
+                    _add_products(left, right, B, i, j)
+            for i in range(m):
+                for p in range(SIDE):
+                    if i < k + p:
+                        B[k + p, i] = rows[p, i]
+                    else:
+                        B[i, k + p] = rows[p, i]
         for i in range(n):
             for j in range(i + 1):
-                B[i, j] = -1.0 - B[i, j]
-            B[i, i] -= noise[t, i]
-        total = 0.0
-        for k in range(n):
-            for i in range(n):
-                v[i] = B[k, i] if i < k else B[i, k]
-            pivot = -v[k]
-            total += math.log(pivot)
-            for i in range(n):
-                factor = v[i] / pivot
-                for j in range(i + 1 if i != k else 0):
-                    B[i, j] += factor * v[j]
-                if i < k:
-                    B[k, i] = factor
-                else:
-                    B[i, k] = factor
-            B[k, k] = 1.0 / pivot
-        for i in range(n):
-            for j in range(i):
-                B[j, i] = B[i, j]
+                A[t, i, j] = B[i, j]
+                A[t, j, i] = B[i, j]
         log_dets[t] = total
 
 
 @compiled()
-def multiply_slopes(noise, product, A, share, left, right, slopes, out, first, last):
+def multiply_slopes(
+    noise, v, product, A, share, left, right, slopes, out, P, B, W, first, last
+):
     """Multiply slopes (b, c, c) below the diagonals, in place, by 2 W.
 
-    W = product A + share A - left^T right - right^T left is symmetric; `left` and
-    `right` are (b, d, c). Add the sums of noise times its diagonals to out[:, -1].
+    W = A diag(v) product + share A - left^T right - right^T left is symmetric; `left`
+    and `right` are (b, d, c). Add the sums of noise times its diagonals to out[:, -1].
+    P, B and W are zero matrices of as many rows, up to a multiple of eight.
     """
     c = A.shape[1]
-    whole = c - c % 4
-    w = empty(c, A.dtype)
     for t in range(first, last):
-        B = A[t]
         for i in range(c):
-            for j in range(i + 1):
-                w[j] = share * B[i, j]
+            for j in range(c):
+                P[i, j] = v[t, i] * product[t, i, j]
+                B[i, j] = A[t, i, j]
+                W[i, j] = share * A[t, i, j]
+        for i in range(0, c, SIDE):
+            for j in range(0, i + 1, SIDE):
+                _add_products(B, P, W, i, j)
+        for i in range(c):
             for k in range(left.shape[1]):
                 for j in range(i + 1):
-                    w[j] -= (
+                    W[i, j] -= (
                         left[t, k, i] * right[t, k, j] + right[t, k, i] * left[t, k, j]
                     )
-            p = product[t, i]
-            for k in range(0, whole, 4):
-                for j in range(i + 1):
-                    w[j] += p[k] * B[k, j] + p[k + 1] * B[k + 1, j]
-                    w[j] += p[k + 2] * B[k + 2, j] + p[k + 3] * B[k + 3, j]
-            for k in range(whole, c):
-                for j in range(i + 1):
-                    w[j] += p[k] * B[k, j]
-            out[t, -1] += noise[t, i] * w[i]
+            out[t, -1] += noise[t, i] * W[i, i]
             for j in range(i):
-                slopes[t, i, j] *= 2.0 * w[j]
+                slopes[t, i, j] *= 2.0 * W[i, j]

@@ -181,7 +181,8 @@ def leave_blocks_out(
         Q = (Z - spectrum.z_mean) @ spectrum.vectors
         for block in batch:
             part = Q[np.searchsorted(rows, block)], Y[block], weights[block]
-            total += block_squares(spectrum, gains, place, *part)
+            single = (values[None] for values in part)
+            total += block_squares(spectrum, gains, place, *single)[0]
             mass += weights[block].sum()
     return total / mass
 
@@ -194,21 +195,24 @@ def block_squares(
     Y: NDArray,
     weights: NDArray,
 ) -> NDArray:
-    """Return the weighted squared error of leaving a block out, for p parameters.
+    """Return weighted squared errors (k, p) of leaving each of k blocks out.
 
-    `gains` and `place` are from the spectrum; Q and Y are the features and the targets
-    of the block, centered and rotated.
+    They are for p parameters. `gains` and `place` are from the spectrum; Q (k, b, r)
+    and Y (k, b, d) are the features and the targets of the blocks, centered and
+    rotated.
     """
-    total = np.zeros(gains.shape[1])
-    roots = np.sqrt(weights[:, None])
+    count, size, r = Q.shape
+    total = np.zeros((count, gains.shape[1]))
+    roots = np.sqrt(weights)[:, :, None]
     Q = Q * roots
-    fitted = _times(Q, gains[:, :, place] * spectrum.cross[:, None, :])
-    residual = roots[:, None] * Y[:, None, :] - fitted
-    constant = spectrum.fit_intercept * roots @ roots.T / spectrum.n_samples
+    factors = gains[:, :, place] * spectrum.cross[:, None, :]
+    fitted = _times(Q.reshape(-1, r), factors).reshape(count, size, *factors.shape[1:])
+    residual = (roots * Y)[:, :, None] - fitted
+    constant = spectrum.fit_intercept * roots @ roots.swapaxes(1, 2)
     for j in range(gains.shape[2]):
-        H = (Q * gains[:, :, j].T[:, None, :]) @ Q.T / spectrum.n_samples
-        chosen = residual[:, :, place == j].transpose(1, 0, 2)
-        total += _left_out_squares(H + constant, chosen)
+        H = (Q[:, None] * gains[:, :, j].T[:, None]) @ Q[:, None].swapaxes(2, 3)
+        H = (H + constant[:, None]) / spectrum.n_samples
+        total += _left_out_squares(H, residual[..., place == j].swapaxes(1, 2))
     return total
 
 
@@ -225,15 +229,15 @@ def _batches(blocks: Sequence[NDArray]) -> Iterator[list[NDArray]]:
 
 
 def _left_out_squares(H: NDArray, residual: NDArray) -> NDArray:
-    """Return ``|(I - H)^-1 r|^2`` for H of shape (p, b, b) and r of shape (p, b, d)."""
-    residual_map = np.eye(H.shape[1]) - H
+    """Return ``|(I - H)^-1 r|^2`` for H (k, p, b, b) and r (k, p, b, d)."""
+    residual_map = np.eye(H.shape[2]) - H
     with suppress(np.linalg.LinAlgError):
         roots = np.linalg.cholesky(residual_map)
-        if np.diagonal(roots, axis1=1, axis2=2).min() > _REGULAR:
-            return np.square(np.linalg.solve(residual_map, residual)).sum(axis=(1, 2))
+        if np.diagonal(roots, axis1=2, axis2=3).min() > _REGULAR:
+            return np.square(np.linalg.solve(residual_map, residual)).sum(axis=(2, 3))
     values, vectors = np.linalg.eigh(residual_map)
-    freedom = np.maximum(values, _LEAST_FREEDOM)[:, :, None]
-    return np.square((vectors.transpose(0, 2, 1) @ residual) / freedom).sum(axis=(1, 2))
+    freedom = np.maximum(values, _LEAST_FREEDOM)[..., None]
+    return np.square((vectors.swapaxes(2, 3) @ residual) / freedom).sum(axis=(2, 3))
 
 
 def effective_number(weights: NDArray) -> float:
@@ -360,17 +364,16 @@ def order_effect(
     """
     weights = row_weights(sample_weight, Y)
     blocks = contiguous_blocks(np.flatnonzero(weights > 0))
-    rows = np.concatenate(blocks)
+    rows = blocks.ravel()
     Q = (design.gather(rows).collect() - spectrum.z_mean) @ spectrum.vectors
     Y = Y[rows] @ spectrum.rotation - spectrum.y_mean
     weights = weights[rows]
     gains = spectrum.gains(filter, np.array([alpha]))
-    starts = np.cumsum([len(block) for block in blocks])[:-1]
 
     def errors(order: NDArray) -> NDArray:
-        parts = [(Q[b], Y[b], weights[b]) for b in np.split(order, starts)]
-        squares = [block_squares(spectrum, *gains, *part)[0] for part in parts]
-        return np.array(squares) / [part[2].sum() for part in parts]
+        order = order.reshape(blocks.shape)
+        squares = block_squares(spectrum, *gains, Q[order], Y[order], weights[order])
+        return squares[:, 0] / weights[order].sum(axis=1)
 
     rng = np.random.default_rng(0)  # not part of the fit
     others = [errors(rng.permutation(len(rows))) for _ in range(_PARTITIONS)]
@@ -383,10 +386,11 @@ def order_effect(
     )
 
 
-def contiguous_blocks(rows: NDArray) -> list[NDArray]:
-    """Return at most 20 blocks of at most 100 neighboring rows, evenly spaced."""
-    parts = np.array_split(rows, min(_BLOCKS, max(1, len(rows) // 2)))
-    return [part[:_MOST_ROWS] for part in parts]
+def contiguous_blocks(rows: NDArray) -> NDArray:
+    """Return at most 20 blocks (k, b) of up to 100 neighboring rows, evenly spaced."""
+    count = min(_BLOCKS, max(1, len(rows) // 2))
+    size = min(_MOST_ROWS, len(rows) // count)
+    return np.stack([part[:size] for part in np.array_split(rows, count)])
 
 
 class Fold(NamedTuple):

@@ -15,7 +15,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nbsketch._expansion import projection
-from nbsketch._machine.blas import eigh
 from nbsketch._report.fields import array, stored
 from nbsketch.gram import CompiledForm, Product, evaluate
 from nbsketch.solvers.design import ArrayDesign, Design
@@ -24,7 +23,6 @@ from nbsketch.solvers.left_out import (
     OrderEffect,
     contiguous_blocks,
     held_out_error,
-    leave_one_out,
     order_effect,
     without_rows,
 )
@@ -32,7 +30,7 @@ from nbsketch.solvers.ridge import RidgePath
 from nbsketch.solvers.spectrum import CovarianceSpectrum, moments
 from nbsketch.tabular.machine import Member
 from nbsketch.tabular.scales import SMOOTH, form_of, kernel_of
-from nbsketch.tuning.criterion import blocks_of
+from nbsketch.tuning.criterion import blocks_of, left_out_residuals
 from nbsketch.tuning.rows import Training
 
 # Number of rows whose leave-one-out residuals choose tau.
@@ -44,8 +42,6 @@ _VALUES = 4_096_000
 _JITTER = 1e-8
 _TAUS = np.logspace(-5, 3, 17)
 _FILTER = RidgeFilter()
-# Minimum of one minus a leverage.
-_LEAST_FREEDOM = 1e-6
 # Landmarks of the ridge regression that checks the order of the rows.
 _ORDER_LANDMARKS = 150
 
@@ -149,7 +145,9 @@ class Ridge:
             validation = _drawn(n, VALIDATION, rng)
         self.validation = validation
         self._weights = weights / weights.mean()
-        self._design = KernelValues(form, rows, self._landmarks)
+        values = KernelValues(form, rows, self._landmarks)
+        is_small = n <= _BLOCK
+        self._design = ArrayDesign._trusted(values.collect()) if is_small else values
         C = evaluate(form, self._landmarks, self._landmarks).astype(np.float64)
         C[np.diag_indices(len(C))] += _JITTER * np.sqrt(len(C))
         self._penalty = C
@@ -188,7 +186,7 @@ class Ridge:
         G, cross, mean = moments(self._design, Y - y_mean, self._weights, centered=True)
         P = self._projection
         outputs = np.ones(Y.shape[1])
-        values, vectors = eigh(P.T @ G @ P)
+        values, vectors = np.linalg.eigh(P.T @ G @ P)
         vectors = P @ vectors
         square = self._weights @ np.square(Y - y_mean)
         return RidgePath(
@@ -206,16 +204,14 @@ class Ridge:
 
     def _by_rows(self, path: RidgePath) -> tuple[float, NDArray]:
         """Return the best alpha, and the leave-one-out residuals."""
-        values = self._design.gather(self.validation)
-        Y = self._Y[self.validation]
-        weights = self._weights[self.validation]
-        errors = leave_one_out(path, _FILTER, values, Y, self._alphas, weights)
-        alpha = self._alphas[np.argmin(errors)]
-        Q = (values.collect() - path.z_mean) @ path.vectors
-        gains = 1 / (path.values + alpha)
-        leverage = weights * (np.square(Q) @ gains + 1) / path.n_samples
-        residual = Y - path.y_mean - Q @ (gains[:, None] * path.cross)
-        return alpha, residual / np.maximum(1 - leverage, _LEAST_FREEDOM)[:, None]
+        values = self._design.gather(self.validation).collect()
+        roots = np.sqrt(self._weights[self.validation, None] / path.n_samples)
+        Q = roots * ((values - path.z_mean) @ path.vectors)
+        target = roots * (self._Y[self.validation] - path.y_mean)
+        gains = 1 / (path.values[:, None] + self._alphas)
+        residuals = left_out_residuals(Q, target, gains, path.cross, np.square(roots))
+        best = np.square(residuals).sum(axis=(1, 2)).argmin()
+        return self._alphas[best], residuals[best] / roots
 
     def _by_blocks(self, path: RidgePath) -> tuple[float, NDArray]:
         """Return the best alpha, and the residuals of refits without each block."""
@@ -256,7 +252,7 @@ def table_order(scales: NDArray, data: Training) -> OrderEffect:
     with the penalty of the lowest leave-one-out error. Independent rows have the same
     distribution in any order, so the length scales may have been learned from them.
     """
-    index = np.concatenate(contiguous_blocks(np.arange(len(data.Y))))
+    index = contiguous_blocks(np.arange(len(data.Y))).ravel()
     rng = np.random.default_rng(0)  # not part of the fit
     return Ridge(scales, data.take(index), _ORDER_LANDMARKS, rng).order()
 

@@ -26,7 +26,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nbsketch._jit.threads import run_slices
-from nbsketch._jit.tuning import LAPLACIAN, invert, multiply_slopes, weighted_distances
+from nbsketch._jit.tuning import (
+    LAPLACIAN,
+    SIDE,
+    invert,
+    multiply_slopes,
+    weighted_distances,
+)
 from nbsketch.solvers.left_out import effective_number
 from nbsketch.tuning.criterion import fill_by_differences
 from nbsketch.tuning.descent import TAU_LIMITS, Budget, Curvature, Descent, descent_of
@@ -143,9 +149,9 @@ def left_out_error(
     blocks = neighbors(data, np.exp(point[:-1]), _SIZE, rng, len(data.Y))
     errors = []
     for part in np.array_split(blocks, max(1, blocks.size // _ROWS)):
-        criterion = BlockCriterion(data, part, family, share=1.0)
+        criterion = BlockCriterion(data, part, family)
         points = (np.append(point[:-1], point[-1] + move) for move in _MOVES)
-        errors.append([criterion(p)[0] for p in points])
+        errors.append([criterion.left_out(p) for p in points])
     return np.log(np.exp(errors).mean(axis=0)).min()
 
 
@@ -237,31 +243,46 @@ class BlockCriterion:
         self._family = family
         self._A = np.zeros((*blocks.shape, blocks.shape[1]))
         self._slopes = np.empty_like(self._A)
-        self._product = np.empty_like(self._A)
         self.error = np.inf
+        width = blocks.shape[1] + -blocks.shape[1] % SIDE
+        # Shapes of the arrays in which the compiled functions work.
+        self._square = width, width
+        self._strip = SIDE, width
 
     def __call__(self, point: NDArray) -> tuple[float, NDArray]:
         """Return the criterion and its gradient."""
-        inverse = np.exp(point[:-1])
-        noise = np.exp(point[-1]) / np.maximum(self._w, _LEAST_WEIGHT)
-        log_det = self._invert(inverse, noise)
+        log_det, noise, dual, residual = self._solve(point)
         A = self._A
-        dual = A @ self._Y
-        residual = self._solve_left_out(dual)
-        squares = max((self._judged * residual * residual).sum(), _TINY)
         quadratic = max((self._Y * dual).sum(), _TINY)
-        self.error = np.log(squares / max(self._judged.sum(), _TINY))
         M = self._effective
         rest = 1 - noise.size / M
         evidence = log_det / M + rest * point[-1] + np.log(quadratic / M)
         s = self._share
-        h = self._solve_left_out((2 * s / squares) * self._judged * residual)
+        scaled = (2 * s / self._squares(residual)) * self._judged * residual
+        h = self._solve_left_out(scaled)
         left = (A @ h + ((1 - s) / quadratic) * dual) / 2
         pair = [np.ascontiguousarray(part.swapaxes(1, 2)) for part in (left, dual)]
-        terms = self._times_judged(h, residual), A, (1 - s) / M, *pair
-        gradient = self._gradient(inverse, noise, terms)
+        terms = *self._judged_times(h, residual), A, (1 - s) / M, *pair
+        gradient = self._gradient(np.exp(point[:-1]), noise, terms)
         gradient[-1] += (1 - s) * rest
         return s * self.error + (1 - s) * evidence, gradient
+
+    def left_out(self, point: NDArray) -> float:
+        """Return the leave-one-out error at a point."""
+        self._solve(point)
+        return self.error
+
+    def _solve(self, point: NDArray) -> tuple[float, NDArray, NDArray, NDArray]:
+        """Return log determinants, noise, A Y and leave-one-out residuals."""
+        noise = np.exp(point[-1]) / np.maximum(self._w, _LEAST_WEIGHT)
+        log_det = self._invert(np.exp(point[:-1]), noise)
+        dual = self._A @ self._Y
+        residual = self._solve_left_out(dual)
+        self.error = np.log(self._squares(residual) / max(self._judged.sum(), _TINY))
+        return log_det, noise, dual, residual
+
+    def _squares(self, residual: NDArray) -> float:
+        return max((self._judged * residual * residual).sum(), _TINY)
 
     def _gradient(
         self, inverse: NDArray, noise: NDArray, terms: tuple[Any, ...]
@@ -275,7 +296,8 @@ class BlockCriterion:
         is_l1 = self._family == LAPLACIAN
 
         def add_slopes(*part: int) -> None:
-            multiply_slopes(noise, *terms, slopes, out, *part)
+            scratch = map(np.zeros, [self._square] * 3)
+            multiply_slopes(noise, *terms, slopes, out, *scratch, *part)
             W = slopes.reshape(len(self._rows), -1)
             tiles = noise.shape[1], True, *part
             weighted_distances(is_l1, self._rows, self._columns, W, out, *tiles)
@@ -295,7 +317,8 @@ class BlockCriterion:
 
         def fill_and_invert(*part: int) -> None:
             fill_by_differences(self._family, *scaled, *flat, c, True, *part)
-            invert(self._A, noise, log_dets, *part)
+            scratch = map(np.zeros, (self._square, *[self._strip] * 3))
+            invert(self._A, noise, log_dets, *scratch, *part)
 
         self._run(fill_and_invert)
         if not np.isfinite(log_dets).all():
@@ -308,13 +331,15 @@ class BlockCriterion:
             return values / self._A.diagonal(axis1=1, axis2=2)[:, :, None]
         return np.linalg.solve(np.where(self._together, self._A, 0.0), values)
 
-    def _times_judged(self, h: NDArray, residual: NDArray) -> NDArray:
-        """Return A V, for V = h r^T within the rows that are left out together."""
+    def _judged_times(self, h: NDArray, residual: NDArray) -> tuple[NDArray, NDArray]:
+        """Return V A, as factors of the rows and a product.
+
+        V = h r^T within the rows that are left out together.
+        """
         if self._together is None:
-            v = (h * residual).sum(axis=2)[:, None]
-            return np.multiply(self._A, v, out=self._product)
+            return (h * residual).sum(axis=2), self._A
         V = np.where(self._together, h @ residual.swapaxes(1, 2), 0.0)
-        return self._A @ ((V + V.swapaxes(1, 2)) / 2)
+        return np.ones(self._w.shape), (V + V.swapaxes(1, 2)) / 2 @ self._A
 
     def _run(self, work: Callable[[int, int], None]) -> None:
         """Call a function of the first block and the one after the last, for all."""

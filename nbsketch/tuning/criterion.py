@@ -49,7 +49,7 @@ from nbsketch._jit.tuning import (
     signed_sums,
     weighted_distances,
 )
-from nbsketch._machine.blas import eigh, factor, invert_factor, symmetric_product
+from nbsketch._machine.blas import factor, invert_factor, symmetric_product
 from nbsketch.solvers.left_out import effective_number
 
 # Approximate seconds of one term of a sum of absolute differences on one thread.
@@ -183,16 +183,12 @@ class LeaveOneOut:
 
     def _left_out(self, taus: NDArray) -> NDArray:
         """Return the scaled leave-one-out residuals for each tau, (taus, m, d)."""
-        values, vectors = eigh(self._F.T @ self._F)
+        values, vectors = np.linalg.eigh(self._F.T @ self._F)
         Q = self._F @ vectors
-        cross = Q.T @ self._target
-        shrinks = 1 / (np.maximum(values, 0) + taus[:, None])
-        leverages = np.square(Q) @ shrinks.T + (self._weights / len(Q))[:, None]
-        fits = Q @ (shrinks.T[:, :, None] * cross[:, None]).reshape(len(values), -1)
-        fits = fits.reshape(len(Q), len(taus), -1)
-        freedom = np.maximum(1 - leverages, _LEAST_FREEDOM)
-        left_out = (self._target[:, None] - fits) / freedom[:, :, None]
-        return np.ascontiguousarray(left_out.swapaxes(0, 1))
+        gains = 1 / (np.maximum(values, 0)[:, None] + taus)
+        constant = (self._weights / len(Q))[:, None]
+        target = self._target
+        return left_out_residuals(Q, target, gains, Q.T @ target, constant)
 
     def _coef(self, point: NDArray) -> NDArray:
         """Return beta, (l, d)."""
@@ -254,12 +250,28 @@ class LeaveBlocksOut(LeaveOneOut):
         others = max(m - self._weights[rows].sum(), _LEAST_REST * m)
         F_mean = -(roots.T @ F) / others
         y_mean = -(roots.T @ y) / others
-        values, vectors = eigh(gram - F.T @ F - others * F_mean.T @ F_mean)
+        values, vectors = np.linalg.eigh(gram - F.T @ F - others * F_mean.T @ F_mean)
         projected = vectors.T @ (cross - F.T @ y - others * F_mean.T @ y_mean)
         Q = (F - roots * F_mean) @ vectors
         target = y - roots * y_mean
         shrink = 1 / (np.maximum(values, 0) + taus[:, None])
         return np.stack([target - Q @ (s[:, None] * projected) for s in shrink])
+
+
+def left_out_residuals(
+    Q: NDArray, target: NDArray, gains: NDArray, cross: NDArray, constant: NDArray
+) -> NDArray:
+    """Return the leave-one-out residuals (p, m, d) of p ridge regressions.
+
+    Features Q (m, r) have a diagonal covariance; `gains` (r, p) are the inverses of its
+    eigenvalues plus the penalties, `cross` (r, d) the covariance with the targets, and
+    `constant` (m, 1) the leverages of an intercept.
+    """
+    fits = Q @ (gains[:, :, None] * cross[:, None]).reshape(len(gains), -1)
+    fits = fits.reshape(len(Q), -1, target.shape[1])
+    freedom = np.maximum(1 - np.square(Q) @ gains - constant, _LEAST_FREEDOM)
+    residuals = (target[:, None] - fits) / freedom[:, :, None]
+    return np.ascontiguousarray(residuals.swapaxes(0, 1))
 
 
 def blocks_of(labels: NDArray) -> list[NDArray]:

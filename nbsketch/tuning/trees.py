@@ -152,9 +152,15 @@ def _split(
         if spread[column] <= 0:
             return None
         values = rows[index, column]
-        for center in (np.median, np.mean):
+        for center in (_median, np.mean):
             threshold = float(center(values))
             share = np.count_nonzero(values <= threshold) / len(values)
             if _LEAST_SHARE <= share <= 1 - _LEAST_SHARE:
                 return int(column), threshold
     return None
+
+
+def _median(values: NDArray) -> float:
+    """Return the median of finite numbers; `np.median` takes longer for few."""
+    middle = [(len(values) - 1) // 2, len(values) // 2]
+    return np.partition(values, middle)[middle].mean()

@@ -332,7 +332,7 @@ def keeping_fitted(estimator: Any) -> Iterator[None]:
 
 
 @contextmanager
-def explaining(data: dict[str, Any], text_in: Iterable[str] = ()) -> Iterator[None]:
+def explaining(data: dict[str, Any], *, labels: bool = False) -> Iterator[None]:
     """Name arguments and missing, infinite and string values in errors of a data check.
 
     Masks and dates are checked before; values only after an error, so valid data cost
@@ -342,20 +342,21 @@ def explaining(data: dict[str, Any], text_in: Iterable[str] = ()) -> Iterator[No
     ----------
     data : dict of str to array, data frame, sparse matrix or None
         Data as passed by the user, by argument name; the features first.
-    text_in : iterable of str
-        Names of data that may hold strings.
+    labels : bool, default=False
+        Whether y may hold strings.
     """
+    text = "y" if labels else None
     for name, value in data.items():
         check_unmasked(name, value)
         dtype = getattr(value, "dtype", None)
         is_date = isinstance(dtype, np.dtype) and dtype.kind in "mM"
-        if is_date and name not in text_in:  # NumPy would convert them to integers
+        if is_date and name != text:  # NumPy would convert them to integers
             raise TypeError(f"`{name}` must hold numbers, got {dtype}; {_NO_DATES}")
     try:
         yield
     except (TypeError, ValueError) as error:
         for name, value in data.items():
-            message = fault(name, value, name in text_in)
+            message = fault(name, value, name == text)
             if message is not None:
                 is_type = isinstance(error, TypeError) and not message.startswith(
                     _INPUT
@@ -599,8 +600,7 @@ def _is_text(value: Any) -> bool:
 
 def _is_value(value: Any) -> bool:
     """Return whether a value is a number, the text of one, or missing."""
-    is_missing = value is None or type(value).__name__ in ("NAType", "NaTType")
-    return is_missing or isinstance(value, str | bytes | Real | Decimal)
+    return isinstance(value, str | bytes | Real | Decimal) or np.isnan(_as_float(value))
 
 
 def _as_float(value: Any) -> float:

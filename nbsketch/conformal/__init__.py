@@ -373,7 +373,7 @@ class ConformalClassifier(ClassifierScore, LogProbabilities, Calibrated):
     _methods: ClassVar = "lac", "aps"
 
     def _training_targets(self, y: Any) -> NDArray:
-        with validation.explaining({"y": y}, text_in=("y",)):
+        with validation.explaining({"y": y}, labels=True):
             labels = labels_of_rows("y", y)
             check_classification_targets(labels)
         self.classes_ = np.unique(labels)

@@ -137,7 +137,7 @@ class LogProbabilities:
 def score_of(model: Any, metric: Callable, X: Any, y: Any, weights: Any) -> float:
     """Evaluate a metric on the predictions for arrays or Dask collections."""
     y, predictions, weights = inputs.predicted(model, X, y, weights)
-    with validation.explaining({"y": y, "sample_weight": weights}, text_in=("y",)):
+    with validation.explaining({"y": y, "sample_weight": weights}, labels=True):
         return metric(y, predictions, sample_weight=weights)
 
 

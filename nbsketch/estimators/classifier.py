@@ -42,7 +42,7 @@ class OneVsRest(ClassifierScore):
 
     def _weigh(self, y: NDArray, weights: NDArray | None) -> NDArray | None:
         """Return sample weights times class weights."""
-        with explaining({"y": y}, text_in=("y",)):
+        with explaining({"y": y}, labels=True):
             check_classification_targets(y)
         classes = getattr(self, "classes_", None)
         return weights_of_classes(self.class_weight, y, weights, classes)

@@ -89,7 +89,7 @@ class SymmetricGram:
         check_choice("dtype", np.dtype(dtype), (np.dtype("f4"), np.dtype("f8")))
         X = check_rows("X", X)
         kernel.check_domain("X", X)
-        form = kernel.compiled_form(X.shape[1])
+        self._form = form = kernel.compiled_form(X.shape[1])
         self.dtype = values_type(form, X, dtype)
         self._given = X
         if form is not None:  # else rows may be those of a precomputed matrix
@@ -112,8 +112,8 @@ class SymmetricGram:
 
         Compiled code for float32 would cost a second in a first fit.
         """
-        is_compiled = self.kernel.compiled_form(self.X.shape[1]) is not None
-        return self.X.astype(np.float64, copy=False) if is_compiled else self.X
+        is_callable = self._form is None
+        return self.X if is_callable else self.X.astype(np.float64, copy=False)
 
     def __matmul__(self, V: NDArray) -> NDArray:
         """Return K V, of shape (n,) or (n, d), in float64."""
@@ -129,10 +129,9 @@ class SymmetricGram:
 
     def rows(self, index: NDArray) -> NDArray:
         """Return the rows k(X[index], X), of shape (len(index), n)."""
-        form = self.kernel.compiled_form(self.X.shape[1])
-        if form is not None:
+        if self._form is not None:
             double = self.kernel(self._double[index], self._double)
-            return rounded(form, double, self.dtype)
+            return rounded(self._form, double, self.dtype)
         landmarks = self.kernel.take(self.X, index)
         return np.asarray(self.kernel(self.X, landmarks), dtype=self.dtype).T
 
@@ -158,8 +157,8 @@ class SymmetricGram:
         landmarks = self.kernel.take(self.X, index)
         pairwise = np.ndim(landmarks) == 1
         values = self.kernel(double, landmarks if pairwise else double)
-        is_new = self.kernel.compiled_form(self.X.shape[1]) is not None
-        return np.asarray(values).astype(np.float64, copy=not is_new)
+        # A callable may return its own array.
+        return np.asarray(values).astype(np.float64, copy=self._form is None)
 
     def take(self, index: NDArray) -> SymmetricGram:
         """Return the operator restricted to some rows."""

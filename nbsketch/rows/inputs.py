@@ -152,7 +152,6 @@ def training_data(
     """Return checked training data: rows where they are, targets in memory."""
     check_alike(X, y=y, sample_weight=sample_weight)
     numeric = options.get("y_numeric", False)
-    text_in = () if numeric else ("y",)
     is_lazy = is_dask(X)
     if is_lazy:
         if is_pairwise(estimator.kernel):
@@ -167,12 +166,12 @@ def training_data(
         X, y, sample_weight = rows
     y = as_numbers(y) if numeric else y
     if is_lazy:
-        with explaining({"y": y}, text_in=text_in):
+        with explaining({"y": y}, labels=not numeric):
             y = _check_y(y, estimator=estimator, **options)
         rows = X
     else:
         options = {"dtype": [np.float64, np.float32], "order": "C"} | options
-        with explaining({"X": X, "y": y}, text_in=text_in):
+        with explaining({"X": X, "y": y}, labels=not numeric):
             rows, y = validate_data(estimator, X, y, accept_sparse="csr", **options)
         check_magnitude("X", rows)
         rows = as_csr(rows) if sp.issparse(rows) else rows

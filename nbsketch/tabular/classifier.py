@@ -92,7 +92,7 @@ class TabularKernelClassifier(ClassifierScore, LogProbabilities, TabularModel):
     def _checked(
         self, X: Any, y: Any, sample_weight: Any
     ) -> tuple[NDArray, NDArray | None]:
-        with explaining({"y": y}, text_in=("y",)):
+        with explaining({"y": y}, labels=True):
             labels = column_or_1d(as_labels("y", y), warn=True)
             if labels.dtype.kind == "f":
                 check_array(labels, ensure_2d=False, input_name="y")

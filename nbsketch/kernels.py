@@ -54,9 +54,12 @@ class Kernel(fields.Checked, ABC):
     ----------
     takes_sparse : bool
         Whether X may be a sparse matrix.
+    is_pairwise : bool
+        Whether X holds kernel values, and landmarks are its columns.
     """
 
     takes_sparse = True
+    is_pairwise = False
     # The metric of a compiled form without parameters.
     _metric: ClassVar[str | None] = None
 
@@ -648,6 +651,7 @@ class PrecomputedKernel(Kernel):
     """
 
     takes_sparse = False
+    is_pairwise = True
 
     def __call__(self, X: ArrayLike, Y: ArrayLike | None = None) -> NDArray:
         """Return the columns Y (indices of training samples; default: all) of X."""

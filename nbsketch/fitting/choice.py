@@ -28,8 +28,8 @@ from nbsketch.fitting.penalty import (
 )
 from nbsketch.fitting.sketched import SketchedData
 from nbsketch.gram import SymmetricGram, fold
+from nbsketch.gram.form import take_rows
 from nbsketch.losses import SquareLoss
-from nbsketch.rows.inputs import is_pairwise
 from nbsketch.solvers._linear.conjugate_gradients import as_operator
 from nbsketch.solvers.conjugate import solve_columns, values_dtype
 from nbsketch.solvers.left_out import OrderEffect
@@ -415,13 +415,6 @@ def is_lower(
     gain = shares @ gains
     error = np.linalg.norm(shares * (gains - gain))
     return bool(gain > max(error, gap * (shares @ others)))
-
-
-def take_rows(kernel: Any, rows: Any, index: Any, columns: Any = None) -> Any:
-    """Return a subset of rows; of a kernel matrix also the columns (None: the same)."""
-    if not is_pairwise(kernel):
-        return rows[index]
-    return rows[index][:, index if columns is None else columns]
 
 
 def products(kernel: Any, others: Any, rows: Any, coef: NDArray) -> NDArray:

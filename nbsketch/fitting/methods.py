@@ -34,7 +34,6 @@ from nbsketch.fitting.choice import (
     choose_on_sample,
     gram,
     products,
-    take_rows,
 )
 from nbsketch.fitting.objective import FeatureSolution, Problem
 from nbsketch.fitting.sketched import SketchedData
@@ -45,6 +44,7 @@ from nbsketch.fitting.times import (
     has_seconds,
 )
 from nbsketch.gram import SymmetricGram
+from nbsketch.gram.form import take_rows
 from nbsketch.solvers._linear.systems import least_penalty
 from nbsketch.solvers.conjugate import (
     NotConvergedError,

@@ -111,6 +111,13 @@ class KernelLike(Protocol):
         """Return k(x, x) for each row x of X."""
 
 
+def take_rows(kernel: Any, rows: Any, index: Any, columns: Any = None) -> Any:
+    """Return a subset of rows; of kernel values also the columns (None: the same)."""
+    if not getattr(kernel, "is_pairwise", False):
+        return rows[index]
+    return rows[index][:, index if columns is None else columns]
+
+
 def rounded_rows(
     form: CompiledForm | None, X: Any, dtype: np.dtype, center: NDArray | None = None
 ) -> Any:

@@ -16,7 +16,7 @@ from nbsketch._machine.blas import one_thread
 from nbsketch._machine.memory import fits
 from nbsketch._report.validation import check_choice, check_rows
 from nbsketch.gram.dense import pack_landmarks
-from nbsketch.gram.form import KernelLike, rounded_rows, values_type
+from nbsketch.gram.form import KernelLike, rounded_rows, take_rows, values_type
 from nbsketch.gram.lazy import fold, rounded
 
 # Memory for kernel values if no limit is set: all pairs of 17,000 rows.
@@ -153,18 +153,14 @@ class SymmetricGram:
 
     def block(self, index: NDArray) -> NDArray:
         """Return K[index][:, index] in float64."""
-        double = self.X[index].astype(np.float64, copy=False)
-        landmarks = self.kernel.take(self.X, index)
-        pairwise = np.ndim(landmarks) == 1
-        values = self.kernel(double, landmarks if pairwise else double)
+        rows = take_rows(self.kernel, self.X, index)
+        values = self.kernel(rows.astype(np.float64, copy=False))
         # A callable may return its own array.
         return np.asarray(values).astype(np.float64, copy=self._form is None)
 
     def take(self, index: NDArray) -> SymmetricGram:
         """Return the operator restricted to some rows."""
-        rows = self.X[index]
-        pairwise = np.ndim(self.kernel.take(self.X, index)) == 1
-        rows = rows[:, index] if pairwise else rows
+        rows = take_rows(self.kernel, self.X, index)
         return SymmetricGram(self.kernel, rows, dtype=self.dtype, memory=self.memory)
 
     def diag(self) -> NDArray:

@@ -10,7 +10,8 @@ import numpy as np
 from nbsketch._machine.memory import fits
 from nbsketch._report import fields, validation
 from nbsketch.gram import SymmetricGram
-from nbsketch.kernels import PrecomputedKernel, as_kernel
+from nbsketch.gram.form import take_rows
+from nbsketch.kernels import as_kernel
 from nbsketch.leverage import METHODS, alpha_for_dimension, ridge_leverage_scores
 from nbsketch.sketches._sketch import (
     Origin,
@@ -184,15 +185,15 @@ class RPCholeskySketch(DataSketch):
             8.0 * count * self.size, unasked=_FACTOR_BYTES
         ):
             count = max(self.size, count // 2)
+        kernel = as_kernel(kernel)
         rows = np.arange(n)
         taken = X
         if count < n:
             rows = rng.choice(n, count, replace=False)
-            pairwise = isinstance(kernel, PrecomputedKernel)
-            taken = X[rows][:, rows] if pairwise else X[rows]
+            taken = take_rows(kernel, X, rows)
         # In single precision, rounding would change the landmarks.
         double = np.float64
-        K = SymmetricGram(as_kernel(kernel).resolve(X, rng), taken, dtype=double)
+        K = SymmetricGram(kernel.resolve(X, rng), taken, dtype=double)
         _, pivots = partial_cholesky(K, self.size, rng, dtype=double, one_by_one=True)
         others = np.setdiff1d(np.arange(count), pivots)
         chosen = rows[np.concatenate([pivots, rng.permutation(others)])[: self.size]]

@@ -99,10 +99,12 @@ def test_beyond_the_memory_limit_landmarks_are_of_some_rows():
     try:
         few = [drawn(20, 2000, seed, X, kernel) for seed in (0, 0, 1)]
         of_values = drawn(20, 2000, 0, kernel(X), nbsketch.PrecomputedKernel())
+        by_name = drawn(20, 2000, 0, kernel(X), "precomputed")
     finally:
         nbsketch.set_memory_limit(None)
     assert_array_equal(few[0], few[1])
     assert (few[0] != few[2]).any() and len(np.unique(few[0])) == 20
+    assert_array_equal(of_values, by_name)
     assert residual_trace(kernel, X, of_values) < 0.05 * 2000
     assert residual_trace(kernel, X, few[0]) < 0.05 * 2000
 

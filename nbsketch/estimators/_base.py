@@ -491,7 +491,11 @@ class SketchedModel(KernelExpansion, ABC):
         self.dual_gap_ = solution.gap
         self.n_iter_ = solution.n_iter
         warn_of_lost_squares(self, data.rows, problem.objective)
+        self._complete(problem, data)
         return self
+
+    def _complete(self, problem: Problem, data: SketchedData) -> None:
+        """Set the attributes that are not common (here none), and check the model."""
 
 
 @validation.declares_parameters

@@ -1,7 +1,7 @@
 """Sketched kernel classification, binary and one-vs-rest."""
 
 from dataclasses import replace
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -11,7 +11,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from nbsketch._report.validation import declares_parameters, explaining
 from nbsketch._report.warning import warn
 from nbsketch.estimators._base import ClassifierScore, IterativeModel
-from nbsketch.fitting.objective import FeatureSolution, Problem
+from nbsketch.fitting.objective import Problem
 from nbsketch.fitting.objectives import ScalarObjective
 from nbsketch.fitting.plan import Plan
 from nbsketch.fitting.sketched import SketchedData
@@ -261,10 +261,7 @@ class SketchedKernelClassifier(OneVsRest, IterativeModel):
         single = len(self.classes_) == 2
         return Problem(rows.X, objective, plan, single, kept=rows.kept)
 
-    def _publish(
-        self, problem: Problem, data: SketchedData, solution: FeatureSolution
-    ) -> Self:
-        super()._publish(problem, data, solution)
+    def _complete(self, problem: Problem, data: SketchedData) -> None:
         count = len(self.classes_)
         is_small = self.size_ < count and not data.sketch_map.is_columns
         if self.size is None and self.sketch is None and is_small:
@@ -274,4 +271,3 @@ class SketchedKernelClassifier(OneVsRest, IterativeModel):
                 f"{min(count, len(problem.objective.targets))} or more, for a slower "
                 "fit"
             )
-        return self

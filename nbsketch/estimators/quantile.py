@@ -2,7 +2,7 @@
 
 from dataclasses import field
 from functools import partial
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -12,7 +12,7 @@ from nbsketch import _quantiles
 from nbsketch._report import validation
 from nbsketch.estimators._base import IterativeModel, score_of
 from nbsketch.estimators._monotonic import constrain, planned
-from nbsketch.fitting.objective import FeatureSolution, Problem
+from nbsketch.fitting.objective import Problem
 from nbsketch.fitting.objectives import JointQuantileObjective
 from nbsketch.fitting.plan import Plan
 from nbsketch.fitting.sketched import SketchedData
@@ -214,10 +214,7 @@ class JointQuantileRegressor(RegressorMixin, IterativeModel):
                 )
         return True
 
-    def _publish(
-        self, problem: Problem, data: SketchedData, solution: FeatureSolution
-    ) -> Self:
-        super()._publish(problem, data, solution)
+    def _complete(self, problem: Problem, data: SketchedData) -> None:
         self.quantiles_ = np.array(self.quantiles, dtype=float)
         if self.monotonic_cst is not None:
             constrain(self, problem)
@@ -225,13 +222,13 @@ class JointQuantileRegressor(RegressorMixin, IterativeModel):
         self.calibration_weights_: NDArray | None = None
         if problem.held_out is not None:
             rows = problem.held_out
-            Z = data.transform(rows.X, "X")
-            quantiles = data.sketch_map.times(Z, solution.coef) + solution.intercept
-            if self.monotonic_cst is not None:
+            if self.monotonic_cst is None:
+                Z = data.transform(rows.X, "X")
+                quantiles = data.sketch_map.times(Z, self.coef_) + self.intercept_
+            else:
                 quantiles = self._values(rows.X)
             self.calibration_ = np.column_stack([quantiles, rows.y])
             self.calibration_weights_ = rows.relative_weights
-        return self
 
     def _split(
         self, n: int, folds: Folds | None

@@ -14,7 +14,7 @@ from nbsketch._report.validation import check_length, declares_parameters
 from nbsketch._report.warning import warn
 from nbsketch.estimators import _base, posterior
 from nbsketch.estimators._monotonic import constrain, planned
-from nbsketch.fitting.objective import FeatureSolution, Problem
+from nbsketch.fitting.objective import Problem
 from nbsketch.fitting.objectives import regression_objective
 from nbsketch.fitting.plan import Plan
 from nbsketch.fitting.sketched import SketchedData
@@ -282,10 +282,7 @@ class SketchedKernelRegressor(
         inverse, _ = scipy.linalg.lapack.dpotri(upper, overwrite_c=1)
         return dual / inverse.diagonal()[:, None]
 
-    def _publish(
-        self, problem: Problem, data: SketchedData, solution: FeatureSolution
-    ) -> Self:
-        super()._publish(problem, data, solution)
+    def _complete(self, problem: Problem, data: SketchedData) -> None:
         objective: Any = problem.objective
         self.loss_ = objective.loss
         is_kept = self.sketch_.is_identity and self.loss_ == SquareLoss()
@@ -293,7 +290,6 @@ class SketchedKernelRegressor(
         self._training = training if is_kept else None  # for a posterior
         if self.monotonic_cst is not None:
             constrain(self, problem)
-        return self
 
     @overload
     def predict(self, X: ArrayLike, return_std: Literal[False] = False) -> NDArray: ...

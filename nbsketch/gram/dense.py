@@ -110,17 +110,23 @@ def entries_of(weights: Any) -> Entries:
 
 
 def fold_dense(
-    packed: PackedLandmarks, X: NDArray, entries: Entries, out: NDArray
+    packed: PackedLandmarks,
+    X: NDArray,
+    entries: Entries,
+    out: NDArray,
+    triangle: bool = False,
 ) -> None:
-    """Fill `out` (s, n) with W k(L, X) for the entries of W."""
+    """Fill `out` (s, n) with W k(L, X) for the entries of W, or its upper triangle."""
     n, q = X.shape
-    m = entries[0].size - 1
+    count = (entries[0].size - 1) / (2 if triangle else 1)
     width = _tile_width(n, q, packed.rows[0].itemsize)
-    seconds = width * m * (_SECONDS_PER_VALUE + q * _SECONDS_PER_FEATURE)
+    if triangle:
+        width = min(width, _LANES * max(1, -(-n // (_LANES * _STEPS))))
+    seconds = width * count * (_SECONDS_PER_VALUE + q * _SECONDS_PER_FEATURE)
     tiles = -(-n // width)
     run_tiles(
         fold, tiles, seconds,
-        X, *packed.kernel, *packed.rows, *entries, out, width, False,
+        X, *packed.kernel, *packed.rows, *entries, out, width, triangle,
     )  # fmt: skip
 
 
@@ -135,17 +141,9 @@ def fill_values(
 
 def upper_triangle(form: CompiledForm, X: NDArray) -> NDArray:
     """Return the upper triangle of k(X, X) (n, n); the lower one is undefined."""
-    n, q = X.shape
+    n = len(X)
     out = np.empty((n, n))
-    entries = _single_entries(n)
-    width = min(_tile_width(n, q), _LANES * max(1, -(-n // (_LANES * _STEPS))))
-    seconds = width * n / 2 * (_SECONDS_PER_VALUE + q * _SECONDS_PER_FEATURE)
-    packed = pack_landmarks(form, X)
-    tiles = -(-n // width)
-    run_tiles(
-        fold, tiles, seconds,
-        X, *packed.kernel, *packed.rows, *entries, out, width, True,
-    )  # fmt: skip
+    fold_dense(pack_landmarks(form, X), X, _single_entries(n), out, triangle=True)
     return out
 
 
@@ -154,7 +152,7 @@ def _single_entries(m: int, weight: float = 1.0, dtype: Any = np.float64) -> Ent
     return np.arange(m + 1), np.arange(m), np.full(m, weight, dtype=dtype)
 
 
-def _tile_width(n: int, n_features: int, itemsize: int = 8) -> int:
+def _tile_width(n: int, n_features: int, itemsize: int) -> int:
     """Return the rows of a tile: they fit into the cache and hardly exceed n.
 
     They fill complete register blocks of numbers of `itemsize` bytes.

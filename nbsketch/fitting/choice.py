@@ -138,6 +138,10 @@ def _choose_width(sample: SplitSample, kernel: Any, start: float) -> Choice:
     return sample.chosen(grid)
 
 
+def _order(choice: Choice) -> tuple[float, float]:
+    return choice.error, -choice.lam
+
+
 def _scaled(kernel: Any, factor: float) -> Any:
     """Return a kernel with its bandwidth times a factor."""
     widths = np.asarray(kernel.bandwidth, dtype=np.float64) * factor
@@ -287,9 +291,9 @@ class SplitSample:
     def _is_plateau(self, choices: list[Choice]) -> bool:
         """Return whether all penalties fit a constant, up to small changes."""
         errors = [choice.error for choice in choices]
+        is_flat = max(errors) - min(errors) <= _FLAT * min(errors)
         least = _CONSTANT * self.validation.targets.std(axis=0)
-        is_constant = bool((choices[-1].fitted.std(axis=0) < least).all())
-        return is_constant and max(errors) - min(errors) <= _FLAT * min(errors)
+        return is_flat and bool((choices[-1].fitted.std(axis=0) < least).all())
 
     def chosen(self, grid: list[Choice]) -> Choice:
         """Return the choice of a grid for the fit (unchanged here)."""
@@ -321,7 +325,7 @@ class SplitSample:
         """
         scored = self.scored(choices + others)
         grids = scored[: len(choices)], scored[len(choices) :]
-        pair = [min(grid, key=lambda c: (c.error, -c.lam)) for grid in grids]
+        pair = [min(grid, key=_order) for grid in grids]
         if not all(np.isfinite(choice.error) for choice in pair):
             return pair[0].error < pair[1].error
         fitted = [choice.fitted for choice in pair]

@@ -291,13 +291,16 @@ def test_the_limit_of_a_container(tmp_path, monkeypatch):
 
 
 def test_kernel_values_obey_the_limit():
+    """The values are 500 kB, and operators of some of the rows are stored besides."""
     kernel = nbsketch.GaussianKernel(1.0)
     v = RNG.normal(size=500)
-    kept = SymmetricGram(kernel, X[:500])
-    nbsketch.set_memory_limit(1000)
-    again = SymmetricGram(kernel, X[:500])
+    operators = []
+    for limit in (None, 1_010_000, 990_000):
+        nbsketch.set_memory_limit(limit)
+        operators.append(SymmetricGram(kernel, X[:500]))
     nbsketch.set_memory_limit(None)
-    assert kept._pairs._kept and not again._pairs._kept
+    assert [K._pairs._kept for K in operators] == [True, True, False]
+    kept, _, again = operators
     np.testing.assert_allclose(kept @ v, again @ v, rtol=1e-12)
 
 

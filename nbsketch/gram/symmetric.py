@@ -50,7 +50,8 @@ class SymmetricGram:
         distances, in bandwidths, have values in float64.
     memory : float or None, default=None
         Maximum bytes of kernel values: they are stored if ``n**2 / 2 * itemsize <=
-        memory``. None: `nbsketch.get_memory_limit`, and at most 6e8 if no limit is set.
+        memory``. None: half of `nbsketch.get_memory_limit`, because operators of some
+        of the rows are stored besides, and at most 6e8 if no limit is set.
 
     Attributes
     ----------
@@ -98,7 +99,11 @@ class SymmetricGram:
         self.shape = (X.shape[0], X.shape[0])
         self.n_products = 0
         n_bytes = X.shape[0] ** 2 / 2 * self.dtype.itemsize
-        kept = fits(n_bytes, unasked=MEMORY) if memory is None else n_bytes <= memory
+        kept = (
+            fits(n_bytes, copies=2, unasked=MEMORY)
+            if memory is None
+            else n_bytes <= memory
+        )
         dense = form is not None and not sp.issparse(X)
         self._pairs: _TilePairs | _BlockPairs = (
             _TilePairs(form, self.X, kept)

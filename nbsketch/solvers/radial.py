@@ -277,9 +277,9 @@ def solve_radial(
 
     Notes
     -----
-    Newton's method with conjugate gradients, preconditioned by one eigendecomposition
-    of the weighted Gram matrix for all outputs. The epsilon-insensitive loss is the
-    limit of smoothed losses, in a proximal method on the dual.
+    Newton's method with conjugate gradients, preconditioned by Cholesky factors of the
+    weighted Gram matrix, one for each scale of the outputs. The epsilon-insensitive
+    loss is the limit of smoothed losses, in a proximal method on the dual.
 
     References
     ----------

@@ -147,6 +147,24 @@ def test_tuning_and_cross_validation_leave_copies_out_together():
     assert_array_equal(found.errors, expected.errors)
 
 
+def test_copies_are_looked_for_once(monkeypatch):
+    """A fit merges them before length scales are learned; a stream has none."""
+    found = []
+    search = copies.representatives
+
+    def counted(*args):
+        found.append(len(args[0]))
+        return search(*args)
+
+    monkeypatch.setattr(copies, "representatives", counted)
+    X, y = data()
+    SketchedKernelRegressor(random_state=0).fit(X, y)
+    SketchedFeatures(bandwidth="auto", random_state=0).fit(X, y)
+    SketchedSGDRegressor(random_state=0).fit(X, y)
+    SketchedSGDRegressor(random_state=0).partial_fit(X, y)
+    assert found == [N] * 4
+
+
 # which rows are copies ----------------------------------------------------------------
 
 

@@ -246,7 +246,7 @@ class DescentModel(_base.KernelExpansion):
         plan.check_size_is_fixed()
         plan = plan.within(len(rows.y)) if is_stream else plan
         problem = Problem(rows.X, objective, plan, self._one_target, kept=rows.kept)
-        return sketch_rows(problem, default_size)
+        return sketch_rows(problem, default_size, is_stream=is_stream)
 
     def _check_stream(self) -> None:
         if self.regime is not None or self.early_stopping:

@@ -68,6 +68,8 @@ class TuningTarget(NamedTuple):
         Given penalty, in units of the square loss. None: not given.
     folds : tuple of Fold or None
         Rows left out together. None: single rows.
+    is_distinct : bool
+        Whether duplicates of rows have been merged.
     """
 
     targets: NDArray
@@ -75,13 +77,14 @@ class TuningTarget(NamedTuple):
     robust: bool = False
     alpha: float | None = None
     folds: Folds | None = None
+    is_distinct: bool = False
 
     @classmethod
-    def of(cls, objective: Objective, alpha: float | None) -> Self:
+    def of(cls, objective: Objective, alpha: float | None, is_distinct: bool) -> Self:
         """Return the problem of an objective with a penalty, if given."""
         square = None if alpha is None else alpha / objective.slope_ratio()
         args = objective.targets, objective.weights, objective.is_robust, square
-        return cls(*args, objective.folds)
+        return cls(*args, objective.folds, is_distinct)
 
 
 class Inputs(NamedTuple):
@@ -183,6 +186,7 @@ def learn_inputs(
         alpha=target.alpha,
         robust=target.robust,
         cv=target.folds,
+        is_distinct=target.is_distinct,
         rng=rng,
         max_seconds=_LEARNING * seconds_left(),
         callback=report_search,
@@ -277,10 +281,13 @@ def draw_map(
     return sketch, SketchMap(kernel, landmarks, sketch.weights)
 
 
-def sketch_rows(problem: Problem, default_size: int) -> SketchedData:
+def sketch_rows(
+    problem: Problem, default_size: int, *, is_stream: bool = False
+) -> SketchedData:
     """Transform the rows, learn length scales if requested, and draw a sketch.
 
-    Its size is the given one, else `default_size`.
+    Its size is the given one, else `default_size`. Duplicates of rows have been merged,
+    except in a stream.
     """
     plan = problem.plan
     X = problem.rows
@@ -297,7 +304,7 @@ def sketch_rows(problem: Problem, default_size: int) -> SketchedData:
     # The order of the random streams determines the results of a random_state.
     *rngs, fit_rng, tuning_rng = random_generator(plan.random_state).spawn(4)
     X = held_rows(X, recipe)
-    target = TuningTarget.of(problem.objective, plan.alpha)
+    target = TuningTarget.of(problem.objective, plan.alpha, not is_stream)
     inputs = prepare_inputs(X, plan, target, getattr(recipe, "size", n), tuning_rng)
     sketch, sketch_map = draw_map(inputs, recipe, rngs, target.weights)
     return SketchedData(inputs, sketch, sketch_map, fit_rng, kept=problem.kept)

@@ -133,6 +133,7 @@ def tune(
     groups: NDArray | None = None,
     max_iter: int = 300,
     max_seconds: float = np.inf,
+    is_distinct: bool = False,
     rng: Any = None,
     callback: Callable[[int, float], Any] | None = None,
 ) -> Tuned:
@@ -187,6 +188,8 @@ def tune(
     max_seconds : float, default=inf
         Time after which no iteration starts. With a finite value the result depends on
         the speed of the computer.
+    is_distinct : bool, default=False
+        Whether duplicates have been merged before, so that none are looked for.
     rng : None, int or Generator, default=None
         Random state. Pass an int for reproducible results.
     callback : callable, default=None
@@ -217,7 +220,8 @@ def tune(
     columns = "both" if preprocessing == "auto" else preprocessing
     search = ScaleSearch(columns, size, random_generator(rng), budget)
     Y = np.asarray(Y, dtype=np.float64)
-    if merges_copies(cv) and not isinstance(X, PartitionedRows):
+    is_searched = not is_distinct and merges_copies(cv)
+    if is_searched and not isinstance(X, PartitionedRows):
         sample_weight = merged_weights(X, Y, sample_weight)
     weights = np.ones(len(X)) if sample_weight is None else sample_weight
     weighed = np.flatnonzero(weights)

@@ -10,8 +10,6 @@ from nbsketch._jit.gram import GROUP, PRODUCT, fold, lanes
 from nbsketch._jit.threads import run_tiles
 from nbsketch.gram.form import METRICS, PROFILES, CompiledForm
 
-# Rows per register block in double precision.
-_LANES = lanes(8)
 # Memory of the working set of one thread: fits into its L2 cache.
 _CACHE_BYTES = 384 << 10
 # Maximum rows of a tile: wider tiles are not faster.
@@ -116,12 +114,20 @@ def fold_dense(
     out: NDArray,
     triangle: bool = False,
 ) -> None:
-    """Fill `out` (s, n) with W k(L, X) for the entries of W, or its upper triangle."""
+    """Fill `out` (s, n) with W k(L, X) for the entries of W, or its upper triangle.
+
+    The rows of a tile fit into the cache and hardly exceed n. They fill complete
+    register blocks.
+    """
     n, q = X.shape
     count = (entries[0].size - 1) / (2 if triangle else 1)
-    width = _tile_width(n, q, packed.rows[0].itemsize)
+    itemsize = packed.rows[0].itemsize
+    block = lanes(itemsize)
+    fitting = _CACHE_BYTES // (itemsize * (q + 2 * GROUP))
+    widest = max(1, min(_WIDEST // block, -(-n // block)))
+    width = block * int(np.clip(fitting // block, 1, widest))
     if triangle:
-        width = min(width, _LANES * max(1, -(-n // (_LANES * _STEPS))))
+        width = min(width, block * max(1, -(-n // (block * _STEPS))))
     seconds = width * count * (_SECONDS_PER_VALUE + q * _SECONDS_PER_FEATURE)
     tiles = -(-n // width)
     run_tiles(
@@ -150,14 +156,3 @@ def upper_triangle(form: CompiledForm, X: NDArray) -> NDArray:
 def _single_entries(m: int, weight: float = 1.0, dtype: Any = np.float64) -> Entries:
     """Return the entries of a multiple of the identity matrix."""
     return np.arange(m + 1), np.arange(m), np.full(m, weight, dtype=dtype)
-
-
-def _tile_width(n: int, n_features: int, itemsize: int) -> int:
-    """Return the rows of a tile: they fit into the cache and hardly exceed n.
-
-    They fill complete register blocks of numbers of `itemsize` bytes.
-    """
-    block = lanes(itemsize)
-    fitting = _CACHE_BYTES // (itemsize * (n_features + 2 * GROUP))
-    widest = max(1, min(_WIDEST // block, -(-n // block)))
-    return block * int(np.clip(fitting // block, 1, widest))

@@ -76,6 +76,11 @@ def _model(sketch: SketchRecipe, seed: int, **options: Any) -> JointQuantileRegr
     )
 
 
+def _load(name: str, data_home: MaybePath) -> Dataset:
+    is_image = name == SETS[1]
+    return load_images(data_home) if is_image else load_boston(data_home=data_home)
+
+
 def load_images(data_home: MaybePath = None) -> Dataset:
     """Return the otoliths; if not found, print a message and return synthetic ones."""
     try:
@@ -126,9 +131,7 @@ def points(
     Replicates are random splits, or draws of each sketch for a published split.
     """
     for name in _data.selected(sets, SETS[:1] if quick else SETS):
-        is_image = name == SETS[1]
-        load = load_images if is_image else load_boston
-        dataset = load(data_home=data_home)
+        dataset = _load(name, data_home)
         splits = _splits(dataset, replicates)
         settings = _settings(dataset, splits, tuning)
         for method in METHODS:

@@ -16,7 +16,7 @@ from nbsketch.rows.transform import fit_scaler
 from nbsketch.tuning import criterion as criteria
 from nbsketch.tuning.criterion import ExactCriterion, Sample
 from nbsketch.tuning.descent import Budget
-from nbsketch.tuning.search import Descents, spread_start
+from nbsketch.tuning.search import Descents, criterion_of, settle, spread_start
 
 KERNELS = {
     "matern-3/2": lambda X, Y, bandwidth: matern(X, Y, bandwidth, 1.5),
@@ -184,3 +184,23 @@ def test_a_start_in_more_columns_has_the_mean_distances_of_one_in_few(family, po
     wide = spread_start(rows, point)
     assert_allclose(12 * np.exp(power * wide[:-1]), 3 * np.exp(power * 0.3))
     assert wide[-1] == -2.0
+
+
+@pytest.mark.parametrize("best", range(5))
+def test_a_common_factor_is_the_best_of_all(best):
+    # Factors around the middle one, of which the given one is the best.
+    sample = some_sample(1, False, m=60)._replace(landmarks=np.arange(30))
+    log_taus = np.linspace(-2, 2, 9)
+    criterion = criterion_of(sample)
+    tried = np.linspace(-4, 4, 33)
+    errors = [criterion.path(np.full(3, log), log_taus).min() for log in tried]
+    moves = np.arange(-2, 3) * 0.75
+    point = np.append(np.full(3, tried[np.argmin(errors)] - moves[best]), 0.0)
+    found, moved = settle(sample, (moves, log_taus), point)
+    expected = [criterion.path(point[:-1] + move, log_taus).min() for move in moves]
+    assert np.argmin(expected) == best and found == expected[best]
+    assert_allclose(moved[:-1], point[:-1] + moves[best])
+    # The best of several points, each of which is moved by tau.
+    far = point + 1.0
+    several = settle(sample, (np.zeros(1), log_taus), far, moved)
+    assert several[0] == settle(sample, (np.zeros(1), log_taus), moved)[0]

@@ -77,7 +77,8 @@ def fit_leaf(
     order = np.argsort(chosen, kind="stable")
     last = int(np.count_nonzero(chosen))
     data = data.take(order)
-    leaf = solve_leaf(upper_triangle(form, data.rows), data, tau, last)
+    K = upper_triangle(form, data.rows)
+    leaf = solve_leaf(K, data, tau, last, overwrite=True)
     coef = np.empty_like(leaf.coef)
     residual = np.full_like(leaf.coef, np.nan)
     coef[order] = leaf.coef
@@ -85,15 +86,17 @@ def fit_leaf(
     return Leaf(coef, leaf.intercept, residual)
 
 
-def solve_leaf(K: NDArray, data: Training, tau: float, last: int) -> Leaf:
+def solve_leaf(
+    K: NDArray, data: Training, tau: float, last: int, *, overwrite: bool = False
+) -> Leaf:
     """Return the exact solution for a kernel matrix K (c, c); see `fit_leaf`.
 
-    Only the upper triangle of K is read. The residuals are those of the `last` rows
-    alone, from the corner of the factor.
+    Only the upper triangle of K is read, and may be overwritten to save memory. The
+    residuals are those of the `last` rows alone, from the corner of the factor.
     """
     _, Y, weights, labels = data
     rhs = np.column_stack([Y, np.ones(len(Y))])
-    A, solved = _solve(K, np.maximum(tau / weights, _JITTER), rhs)
+    A, solved = _solve(K, np.maximum(tau / weights, _JITTER), rhs, overwrite)
     u = solved[:, -1]
     intercept = (u @ Y) / u.sum()
     coef = solved[:, :-1] - u[:, None] * intercept
@@ -112,10 +115,12 @@ def solve_leaf(K: NDArray, data: Training, tau: float, last: int) -> Leaf:
     return Leaf(coef, intercept, coef[-last:] / diagonal[:, None])
 
 
-def _solve(K: NDArray, noise: NDArray, rhs: NDArray) -> tuple[NDArray, NDArray]:
+def _solve(
+    K: NDArray, noise: NDArray, rhs: NDArray, overwrite: bool
+) -> tuple[NDArray, NDArray]:
     """Return the Cholesky factor of K + diag(noise), below the diagonal, and solve."""
     single = bool(noise.min() >= _SINGLE)
-    A = np.array(K.T, dtype=np.float32 if single else np.float64, order="F")
+    A = K.T.astype(np.float32 if single else np.float64, "F", copy=not overwrite)
     A[np.diag_indices(len(K))] = K.diagonal() + noise
     factor(A)
     x = np.array(rhs, dtype=A.dtype, order="F")

@@ -268,16 +268,18 @@ def best_penalty(data: Training, scales: Scales, leaves: Iterable[NDArray]) -> S
     """Return the scales with the penalty of the lowest `left_out_error`.
 
     Penalties change by factors of the square root of 10, starting from the penalty of
-    the scales, in the better direction while the error decreases.
+    the scales, in the first direction in which the error decreases, while it does.
     """
-    error, (low, high) = left_out_error(data, scales, leaves), _TAU_LIMITS
-    tau = float(np.clip(scales.tau, low, high))
-    best = (error(tau), tau)
-    sides = [tau * 10**-0.5, tau * 10**0.5]
-    value, tau = min((error(t), t) for t in np.clip(sides, low, high).tolist())
-    factor = tau / best[1]
-    while value < best[0] * (1 - _GAIN) and low <= tau * factor <= high:
-        best = (value, tau)
-        tau = tau * factor
-        value = error(tau)
-    return scales._replace(tau=min(best, (value, tau))[1])
+    error = left_out_error(data, scales, leaves)
+    tau = float(np.clip(scales.tau, *_TAU_LIMITS))
+    first = error(tau), tau
+    best = first
+    for factor in (10**0.5, 10**-0.5):
+        last = np.inf
+        while best[0] < last * (1 - _GAIN):
+            last, tau = best
+            tau = float(np.clip(tau * factor, *_TAU_LIMITS))
+            best = min(best, (error(tau), tau))
+        if best is not first:
+            break
+    return scales._replace(tau=best[1])

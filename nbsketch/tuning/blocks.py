@@ -230,9 +230,10 @@ class BlockCriterion:
         self._rows = rows.reshape(-1, rows.shape[2])
         self._columns = np.ascontiguousarray(rows.swapaxes(1, 2))
         self._Y = data.Y[blocks]
-        self._w = data.weights[blocks] / data.weights[blocks].mean()
-        self._effective = effective_number(self._w.ravel())
-        self._judged = self._w[:, :, None]
+        weights = data.weights[blocks] / data.weights[blocks].mean()
+        self._w = np.maximum(weights, _LEAST_WEIGHT)
+        self._effective = effective_number(weights.ravel())
+        self._judged = weights[:, :, None]
         self._together: NDArray | None = None
         self._share = share
         labels = at_rows(data.labels, blocks)
@@ -240,6 +241,7 @@ class BlockCriterion:
             self._judged = self._judged * (labels >= 0)[:, :, None]
             self._together = labels[:, :, None] == labels[:, None, :]
             self._share = 1.0  # evidence assumes independent errors
+        self._count = max(self._judged.sum(), _TINY)
         self._family = family
         self._A = np.zeros((*blocks.shape, blocks.shape[1]))
         self._slopes = np.empty_like(self._A)
@@ -251,15 +253,14 @@ class BlockCriterion:
 
     def __call__(self, point: NDArray) -> tuple[float, NDArray]:
         """Return the criterion and its gradient."""
-        log_det, noise, dual, residual = self._solve(point)
+        log_det, noise, dual, residual, squares = self._solve(point)
         A = self._A
         quadratic = max((self._Y * dual).sum(), _TINY)
         M = self._effective
         rest = 1 - noise.size / M
         evidence = log_det / M + rest * point[-1] + np.log(quadratic / M)
         s = self._share
-        scaled = (2 * s / self._squares(residual)) * self._judged * residual
-        h = self._solve_left_out(scaled)
+        h = self._solve_left_out((2 * s / squares) * self._judged * residual)
         left = (A @ h + ((1 - s) / quadratic) * dual) / 2
         pair = [np.ascontiguousarray(part.swapaxes(1, 2)) for part in (left, dual)]
         terms = *self._judged_times(h, residual), A, (1 - s) / M, *pair
@@ -272,17 +273,15 @@ class BlockCriterion:
         self._solve(point)
         return self.error
 
-    def _solve(self, point: NDArray) -> tuple[float, NDArray, NDArray, NDArray]:
-        """Return log determinants, noise, A Y and leave-one-out residuals."""
-        noise = np.exp(point[-1]) / np.maximum(self._w, _LEAST_WEIGHT)
+    def _solve(self, point: NDArray) -> tuple[float, NDArray, NDArray, NDArray, float]:
+        """Return log determinants, noise, A Y, left-out residuals and their squares."""
+        noise = np.exp(point[-1]) / self._w
         log_det = self._invert(np.exp(point[:-1]), noise)
         dual = self._A @ self._Y
         residual = self._solve_left_out(dual)
-        self.error = np.log(self._squares(residual) / max(self._judged.sum(), _TINY))
-        return log_det, noise, dual, residual
-
-    def _squares(self, residual: NDArray) -> float:
-        return max((self._judged * residual * residual).sum(), _TINY)
+        squares = max((self._judged * residual * residual).sum(), _TINY)
+        self.error = np.log(squares / self._count)
+        return log_det, noise, dual, residual, squares
 
     def _gradient(
         self, inverse: NDArray, noise: NDArray, terms: tuple[Any, ...]

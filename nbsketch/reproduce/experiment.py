@@ -114,7 +114,11 @@ class Experiment:
             _report.write_csv(rows if self.panels else table, file)
             _report.write_provenance(file)
         if file:
-            self._write_page(table, file)
+            text = f"{self.entry.get('preface', '')}\n\n{self.entry['notes']}".strip()
+            notes = [" ".join(paragraph.split()) for paragraph in text.split("\n\n")]
+            notes += [*self.remarks(), _report.read_provenance(file)]
+            page = _report.as_markdown(table, self.entry["title"], notes)
+            file.with_suffix(".md").write_text(page, encoding="utf-8")
             for name, part in self.tables(rows).items():
                 if part:
                     _report.write_csv(part, file.with_stem(f"{file.stem}-{name}"))
@@ -124,13 +128,6 @@ class Experiment:
             print(f"Written: {file}, .md and .png\n")
         print(f"{_report.as_text(self.printed(table))}\n")
         return table
-
-    def _write_page(self, table: Rows, file: Path) -> None:
-        text = f"{self.entry.get('preface', '')}\n\n{self.entry['notes']}".strip()
-        notes = [" ".join(paragraph.split()) for paragraph in text.split("\n\n")]
-        notes += [*self.remarks(), _report.read_provenance(file)]
-        page = _report.as_markdown(table, self.entry["title"], notes)
-        file.with_suffix(".md").write_text(page, encoding="utf-8")
 
 
 def measure_all(

@@ -98,8 +98,14 @@ def evaluate(
         if len(train.y) <= method.most_rows and not where(place_rows, method=name):
             _warm_up(problem.task, name, method, table)
             budget = _budget(name, place_rows)
-            scores = _measured(method, problem.task, train, test, split, budget)
-            place_rows.append({**place, "method": name, **scores})
+            with threadpool_limits(limits=1):
+                predict, fit = timed(
+                    method.fit, problem.task, train.X, train.y, split, budget
+                )
+                values, seconds = timed(predict, test.X)
+            scores = scores_of(problem.task, values, test.y)
+            times = {"fit": fit, "predict": 1e6 * seconds / len(test.y)}
+            place_rows.append({**place, "method": name, **scores, **times})
             yield place_rows[-1] | {"package": machines.release(method.package)}
 
 
@@ -122,21 +128,6 @@ def _warm_up(task: str, name: str, method: BenchmarkMethod, table: Examples) -> 
         X, y = table.rows(np.arange(0, len(table.y), step))
         method.fit(task, X, y, 0)(X)
         _WARM.add((task, name))
-
-
-def _measured(
-    method: BenchmarkMethod,
-    task: str,
-    train: Examples,
-    test: Examples,
-    seed: int,
-    budget: float,
-) -> Row:
-    with threadpool_limits(limits=1):
-        predict, fit = timed(method.fit, task, train.X, train.y, seed, budget)
-        values, seconds = timed(predict, test.X)
-    times = {"fit": fit, "predict": 1e6 * seconds / len(test.y)}
-    return scores_of(task, values, test.y) | times
 
 
 def scores_of(task: str, values: NDArray, y: NDArray) -> Row:

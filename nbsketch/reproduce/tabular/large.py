@@ -123,8 +123,10 @@ def evaluate(folder: str, task: str, method: str, seed: int) -> Row:
     from pyarrow import parquet
 
     train, test = (parquet.read_table(Path(folder, name)) for name in ("train", "test"))
-    cut = np.median(train["y"].to_numpy()) if task == CLASSIFICATION else None
-    y, y_test = (_targets(part["z"].to_numpy(), cut) for part in (train, test))
+    y, y_test = (part["z"].to_numpy() for part in (train, test))
+    if task == CLASSIFICATION:
+        cut = np.median(train["y"].to_numpy())
+        y, y_test = ((values > cut).astype(int) for values in (y, y_test))
     X, X_test = (part.drop_columns(["y", "z"]) for part in (train, test))
     fit = _ours if method == OURS else _lightgbm
     if method == LIGHTGBM:
@@ -138,10 +140,6 @@ def evaluate(folder: str, task: str, method: str, seed: int) -> Row:
         "predict": 1e6 * seconds / len(y_test),
         "gibibytes": peak_memory(),
     }
-
-
-def _targets(values: NDArray, cut: float | None) -> NDArray:
-    return values if cut is None else (values > cut).astype(int)
 
 
 def _frame(table: Any) -> Any:

@@ -303,15 +303,16 @@ def test_default_sizes():
     assert found == [2733, 3333, 4500, 2500, 2500]
     assert found[2:] == [sizes.landmarks_size(n, 1) for n in rows[2:]]
 
-    sizes_of_levels = [sizes.levels_size(n, 3) for n in (5000, 6000, 20_000, 10**7)]
-    assert sizes_of_levels == [1000, 2000, 4166, 2500]
+    sizes_of_levels = [sizes.levels_size(n, 3) for n in (3999, 4000, 20_000, 10**7)]
+    assert sizes_of_levels == [999, 1333, 4166, 2500]
+    assert [sizes.levels_size(n, 1) for n in (5999, 6000)] == [1499, 2000]
     assert sizes.levels_size(20_000, 10) == 1250
 
 
 @pytest.fixture
 def levels_by_passes(by_passes, monkeypatch):
     """Use landmarks for levels of more than 300 rows; return the methods taken."""
-    monkeypatch.setattr(sizes, "LEVELS_ROWS", 300)
+    monkeypatch.setattr(sizes, "LEVELS_ROWS", 600)
     monkeypatch.setattr(objective, "JOINT_ROWS", 300)
     return by_passes
 
@@ -335,7 +336,7 @@ def test_default_landmarks_of_levels(surface, levels_by_passes, monkeypatch):
     given = joint(**sketch).fit(X, y, weights)
     assert levels_by_passes[-1] is methods.Passes
     assert given.objective_ == model.objective_
-    monkeypatch.setattr(sizes, "LEVELS_ROWS", len(X) + 1)
+    monkeypatch.setattr(sizes, "LEVELS_ROWS", 3 * len(X) + 1)
     stored = joint(**sketch).fit(X, y, weights)
     assert levels_by_passes[-1] is methods.Newton
     assert -1e-6 < model.objective_ / stored.objective_ - 1 <= model.dual_gap_

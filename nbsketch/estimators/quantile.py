@@ -62,12 +62,12 @@ class JointQuantileRegressor(RegressorMixin, IterativeModel):
     size : int, AutoSize, "auto" or None, default=None
         Number of rows s of a sketch given by name; "auto" doubles it until the held-out
         loss stops improving. None: n / 4, at most 3000 / d for d levels and at most the
-        s with n s^2 = 1.8e10, but never below 100 (or n); from 6000 dense samples with
-        a stationary kernel, ``sketch=None`` and ``cv=None``: n / 3, at most 12,500 / d
-        and the landmarks of the square loss. Larger sketches are more accurate and
-        slower: up to the first default, and for fewer than 6000 samples, solver steps
-        cost (s d)^3; beyond, they are passes. If this gives n, a sketch given by name
-        has n / 2 rows.
+        s with n s^2 = 1.8e10, but never below 100 (or n); from 12,000 / d (6000 for one
+        level) dense samples with a stationary kernel, ``sketch=None`` and ``cv=None``:
+        n / 3, at most 12,500 / d and the landmarks of the square loss. Larger sketches
+        are more accurate and slower: up to the first default, and for fewer samples,
+        solver steps cost (s d)^3; beyond, they are passes. If this gives n, a sketch
+        given by name has n / 2 rows.
     alpha : float or None, default=None
         Penalty (> 0). None: the penalty with the lowest loss on a random fifth of the
         samples (five random folds for at most 500 samples), along a path of penalties;

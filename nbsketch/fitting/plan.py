@@ -87,8 +87,9 @@ _NEWTON_WORK = {"smooth": 3e10, "kinked": 1.5e10}
 # levels, at most this; few are needed after splitting steps.
 JOINT_ROWS = 3000
 _JOINT_WORK = 1.8e10
-# From this many rows passes have lower errors, with at most this size times levels.
-LEVELS_ROWS = 6000
+# From this many rows times levels (at least two), where features are limited, passes
+# have lower errors, with at most this size times levels.
+LEVELS_ROWS = 12_000
 _LEVELS_WORK = 12_500
 _STOCHASTIC_SIZE = 300
 # Above the memory limit a default size is reduced, at least to this,
@@ -427,9 +428,14 @@ def joint_size(n: int, n_levels: int) -> int:
     return _affordable(n, _JOINT_WORK, largest)
 
 
+def are_many_levels(n: int, n_levels: int) -> bool:
+    """Return whether quantile levels of n rows are solved by passes by default."""
+    return n * max(n_levels, 2) >= LEVELS_ROWS
+
+
 def levels_size(n: int, n_levels: int) -> int:
     """Return the default number of landmarks for quantile levels, by passes if many."""
-    if n < LEVELS_ROWS:
+    if not are_many_levels(n, n_levels):
         return joint_size(n, n_levels)
     landmarks = min(passes_size(n), _LEVELS_WORK // n_levels)
     return max(landmarks, joint_size(n, n_levels))

@@ -190,8 +190,10 @@ def _is_large_sketch(problem: Problem, data: SketchedData) -> bool:
         return False
     if size > _FEW_ROWS and not has_seconds(closed_seconds, n, size):
         return True
-    if problem.objective.loss_kind == "joint":
-        return n >= sizes.LEVELS_ROWS and size > problem.objective.default_size()
+    objective = problem.objective
+    if objective.loss_kind == "joint":
+        is_many = sizes.are_many_levels(n, objective.n_levels)
+        return is_many and size > objective.default_size()
     landmarks = len(data.sketch.columns)
     kept = kept_share(n, size)
     return sizes.is_large(size, n, landmarks, searched=searched, kept=kept)

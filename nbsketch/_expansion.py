@@ -208,7 +208,8 @@ def is_cut(projection: NDArray) -> bool:
 def cut_projection(projection: NDArray, inner: NDArray) -> NDArray:
     """Return P' with P' P'^T = C'^+ for the part C' of S K S^T that P drops."""
     size, rank = projection.shape
-    jitter = _JITTER * np.finfo(float).eps * np.trace(inner) * size**-0.5
+    scale = max(np.trace(inner), np.linalg.norm(inner))  # of indefinite ones as well
+    jitter = _JITTER * np.finfo(float).eps * scale * size**-0.5
     basis = np.linalg.qr(projection, mode="complete")[0][:, rank:]
     values, vectors = eigh(basis.T @ inner @ basis)
     return basis @ (vectors / np.sqrt(np.maximum(values, 0) + jitter))

@@ -206,7 +206,9 @@ def block_squares(
     roots = np.sqrt(weights)[:, :, None]
     Q = Q * roots
     factors = gains[:, :, place] * spectrum.cross[:, None, :]
-    fitted = _times(Q.reshape(-1, r), factors).reshape(count, size, *factors.shape[1:])
+    fitted = _times(Q.reshape(count * size, r), factors).reshape(
+        count, size, *factors.shape[1:]
+    )
     residual = (roots * Y)[:, :, None] - fitted
     constant = spectrum.fit_intercept * roots @ roots.swapaxes(1, 2)
     for j in range(gains.shape[2]):

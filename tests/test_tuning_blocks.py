@@ -105,7 +105,7 @@ def test_matrices_of_any_order_are_inverted(count):
     noise = rng.uniform(0.5, 1, (3, count))
     sums = A + 1 + noise[:, :, None] * np.eye(count)
     width = count + -count % SIDE
-    scratch = map(np.zeros, [(width, width), *[(SIDE, width)] * 3])
+    scratch = map(np.zeros, [(width, width), *[(SIDE, width)] * 2])
     log_dets = np.empty(3)
     invert(A, noise, log_dets, *scratch, 0, 3)
     assert_allclose(A[::2], np.linalg.inv(sums[::2]), rtol=1e-9, atol=1e-9)

@@ -180,13 +180,13 @@ def _add_products(typingctx, left, right, out, i, j):
 
 
 @compiled()
-def invert(A, noise, log_dets, B, rows, left, right, first, last):
+def invert(A, noise, log_dets, B, rows, scaled, first, last):
     """Invert A + 1 1^T + diag(noise) in place; fill logarithms of determinants.
 
     `A` is (b, n, n); lower triangles are read. If a matrix is not positive definite,
     the logarithm is not finite. Sweeps turn minus a matrix into its inverse, eight
-    pivots at a time, in B (m, m), where m is the next multiple of eight; `rows`, `left`
-    and `right` are (8, m).
+    pivots at a time, in B (m, m), where m is the next multiple of eight; `rows` and
+    `scaled` are (8, m).
     """
     n = A.shape[1]
     m = len(B)
@@ -203,18 +203,18 @@ def invert(A, noise, log_dets, B, rows, left, right, first, last):
             for p in range(SIDE):
                 pivot = -rows[p, k + p]
                 total += math.log(pivot)
+                scale = 1.0 / math.sqrt(pivot)
                 for i in range(m):
-                    left[p, i] = rows[p, i]
-                    right[p, i] = rows[p, i] * (1.0 / pivot)
+                    scaled[p, i] = rows[p, i] * scale
                     rows[p, i] = 0.0
                 for q in range(SIDE):
-                    factor = right[p, k + q] if q != p else 1.0 / pivot
+                    factor = scaled[p, k + q] if q != p else scale
                     for i in range(m):
-                        rows[q, i] += factor * left[p, i]
-                    rows[q, k + p] = factor
+                        rows[q, i] += factor * scaled[p, i]
+                    rows[q, k + p] = factor * scale
             for i in range(0, m, SIDE):
                 for j in range(0, i + 1, SIDE):
-                    _add_products(left, right, B, i, j)
+                    _add_products(scaled, scaled, B, i, j)
             for i in range(m):
                 for p in range(SIDE):
                     if i < k + p:

@@ -316,7 +316,7 @@ class BlockCriterion:
 
         def fill_and_invert(*part: int) -> None:
             fill_by_differences(self._family, *scaled, *flat, c, True, *part)
-            scratch = map(np.zeros, (self._square, *[self._strip] * 3))
+            scratch = map(np.zeros, (self._square, self._strip, self._strip))
             invert(self._A, noise, log_dets, *scratch, *part)
 
         self._run(fill_and_invert)

@@ -12,7 +12,7 @@ r"""Search for length scales: exact ridge regression on blocks, or evidence.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from operator import itemgetter
+from itertools import product
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -134,32 +134,19 @@ def settle(
 ) -> tuple[float, NDArray]:
     """Move points by tau and a common factor of the scales; return the best value.
 
-    The second value is its point. Factors are tried from the middle one on, in the
-    direction in which the error decreases.
+    The second value is its point.
     """
     criterion = criterion_of(sample)
-
-    def moved(point: NDArray, move: float) -> tuple[float, NDArray, NDArray]:
+    tried = []
+    for point, move in product(points, moves[0]):
         log_inverse = point[:-1] + move
         log_taus = point[-1] + moves[1]
         if sample.log_tau is not None:
             log_taus = np.array([sample.log_tau])
         errors = criterion.path(log_inverse, log_taus)
         best = errors.argmin()
-        return errors[best], np.append(log_inverse, log_taus[best]), point
-
-    smaller, (middle, *larger) = np.split(moves[0], [len(moves[0]) // 2])
-    first = min((moved(point, middle) for point in points), key=itemgetter(0))
-    best = first
-    for direction in (smaller[::-1], larger):
-        for move in direction:
-            other = moved(first[2], move)
-            if not other[0] < best[0]:
-                break
-            best = other
-        if best is not first:
-            break
-    return best[:2]
+        tried.append((errors[best], np.append(log_inverse, log_taus[best])))
+    return min(tried, key=lambda pair: pair[0])
 
 
 class Descents(NamedTuple):

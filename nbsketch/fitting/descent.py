@@ -492,7 +492,9 @@ def _features(
         return Z, projection, descent
     Z = centered_features(data.sketch_map, data.rows, projection, by.center)
     if descent.free_step:
-        # The squared norm of long rows limits the step.
+        # The squared norm of long rows limits the step. Rows of tiny weight are hardly
+        # ever drawn, but are long in preconditioned features, which ignore them: they
+        # must not shorten the steps of other rows.
         weighted = {"method": "inverted_cdf", "weights": objective.weights}
         options = {} if objective.weights is None else weighted
         square = float(np.quantile(squared_norms(Z), _TYPICAL, **options))

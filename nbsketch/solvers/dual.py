@@ -40,7 +40,7 @@ from nbsketch.solvers._dual.matrix import (
     run_together,
 )
 from nbsketch.solvers._dual.problem import DualProblem
-from nbsketch.solvers._dual.search import DualLimits, DualSearch, Start, cold_start
+from nbsketch.solvers._dual.search import DualLimits, DualSearch, cold_start
 from nbsketch.solvers._linear import cholesky
 from nbsketch.solvers._linear.conjugate_gradients import (
     KernelOperator,
@@ -153,10 +153,10 @@ class DualPath:
             self._progress = Progress(self.callback)
             self._searches: list[DualSearch] = []
             limits = DualLimits(self.tol, self.max_iter, self._is_late)
-            for j, problem in enumerate(problems):
+            starts = _starts(problems, self.state)
+            for problem, start in zip(problems, starts, strict=True):
                 # a mean over all terms, not rows
                 scaled = replace(problem, alpha=alpha / problem.outputs)
-                start = _start(scaled, self.state, j)
                 args = matrix, scaled, precondition, start, limits, self._report
                 self._searches.append(DualSearch(*args))
             run_together(matrix, [search.run() for search in self._searches])
@@ -180,10 +180,13 @@ class DualPath:
         searches = self._searches
         best = [s.best for s in searches]
         d = searches[0].problem.outputs
-        dual = np.column_stack([b.dual.reshape(d, -1).T for b in best])
-        coef = np.column_stack([b.coef.reshape(d, -1).T for b in best])
-        dual = dual.reshape(self.shape)
-        coef = coef.reshape(self.shape)
+
+        def table(vectors: list[NDArray]) -> NDArray:
+            columns = np.column_stack([v.reshape(d, -1).T for v in vectors])
+            return columns.reshape(self.shape)
+
+        dual = table([b.dual for b in best])
+        coef = table([b.coef for b in best])
         b: Any = np.concatenate([b.intercept for b in best])
         if len(self.shape) == 1:
             b = float(b[0])
@@ -201,21 +204,21 @@ class DualPath:
         )
 
 
-def _start(problem: DualProblem, state: State | None, j: int) -> Start:
-    """Return the start of the search for problem j: a state, or constants."""
+def _starts(problems: list[DualProblem], state: State | None) -> list[State]:
+    """Return the starts of the searches for problems: a state, or constants."""
     if state is None:
-        return cold_start(problem)
-    d = problem.outputs
-    columns = slice(j * d, (j + 1) * d)
+        return list(map(cold_start, problems))
 
-    def entries(array: NDArray) -> NDArray:
-        table = np.reshape(array, (problem.n // d, -1))
-        return np.array(table[:, columns].T, dtype=np.float64).ravel()
+    def entries(array: Any) -> NDArray:
+        by_output = np.ascontiguousarray(np.transpose(array), dtype=np.float64)
+        return by_output.reshape(len(problems), -1)
 
-    b = np.ravel(state.intercept)[columns] * float(problem.fit_intercept)
-    dual = state.dual
-    center = None if dual is None else problem.rows.clip(entries(dual))
-    return Start(entries(state.coef), b, center)
+    coef = entries(state.coef)
+    b = entries(state.intercept) * float(problems[0].fit_intercept)
+    if state.dual is None:
+        return list(map(State, coef, b))
+    duals = zip(problems, entries(state.dual), strict=True)
+    return list(map(State, coef, b, (p.rows.clip(dual) for p, dual in duals)))
 
 
 def solve_dual(

@@ -24,7 +24,7 @@ from numpy.typing import ArrayLike, NDArray
 from nbsketch._report import fields
 
 # Length of the path of parameters, and its ends relative to the largest eigenvalue.
-_COUNT = 53
+PATH_LENGTH = 53
 _LOWEST = -12
 _HIGHEST = 1
 # Allowance for rounding of a product of a step and an eigenvalue.
@@ -47,7 +47,7 @@ class Filter(fields.Checked, ABC):
         """Return the filter with defaults set from the largest eigenvalue."""
         return self
 
-    def alphas(self, top: float, count: int = _COUNT) -> NDArray:
+    def alphas(self, top: float, count: int = PATH_LENGTH) -> NDArray:
         """Return a path of parameters for a largest eigenvalue, strongest first."""
         return top * np.logspace(_HIGHEST, _LOWEST, count)
 
@@ -180,7 +180,7 @@ class LandweberFilter(Filter):
             decay = steps * np.log1p(-np.minimum(eta * u, 1.0))
         return _over(-np.expm1(decay), u, limit=eta * steps)
 
-    def alphas(self, top: float, count: int = _COUNT) -> NDArray:
+    def alphas(self, top: float, count: int = PATH_LENGTH) -> NDArray:
         """Return a path that starts at one step: see `Filter.alphas`."""
         return self.alpha(np.unique(np.rint(np.logspace(0, -_LOWEST, count))))
 

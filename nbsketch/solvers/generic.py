@@ -23,7 +23,7 @@ from numpy.typing import ArrayLike, NDArray
 from nbsketch.losses import Loss, as_loss
 from nbsketch.solvers._certified import checks
 from nbsketch.solvers._certified.problem import Certificate, loss_sums
-from nbsketch.solvers._certified.search import minimize_scalar
+from nbsketch.solvers._certified.search import minimize
 from nbsketch.solvers._linear.conjugate_gradients import Inverse
 from nbsketch.solvers._newton.problem import ONE, NewtonProblem, gram_of
 from nbsketch.solvers._newton.smooth import inverse_of
@@ -256,12 +256,8 @@ class GenericSearch(PassesSearch):
         penalty = float(np.vdot(D, self.coef + t * D))
         return p.alpha * penalty - float(slopes @ self.move[0]) / p.n
 
-    def _direction(self) -> NDArray:
-        p = self.problem
-        point = p.flat(self.coef, self.intercept)
-        step = -self.memory.product(point, self.rho)
-        self.move = p.predict(*p.split(step))
-        return step
+    def _scale(self) -> None:
+        """Return None: the preconditioner is of another curvature."""
 
     def _preconditioner(self) -> Inverse:
         p = self.problem
@@ -362,4 +358,5 @@ def solve_generic(
         design, alpha, sample_weight, fit_intercept, y=y, loss=loss, T=ONE, tol=tol,
         losses=RowLoss(-unbounded, unbounded, gam=1.0),
     )  # fmt: skip
-    return minimize_scalar(problem, GenericSearch, tol, max_iter, state, callback)
+    args = problem, GenericSearch, tol, max_iter, state, callback
+    return minimize(*args, is_scalar=True)

@@ -124,48 +124,33 @@ class InteriorPoint(NamedTuple):
         return float((x[falling] / -dx[falling]).min(initial=1.0))
 
 
-class System(NamedTuple):
-    """The linear equations of a step, factorized."""
+def _next(p: PiecewiseProblem, point: InteriorPoint) -> InteriorPoint:
+    """Return the point after a predictor and a corrector."""
+    coef, b, parts, a = point
+    inverse = _inverse(p.room(a))  # of the distances of the dual point to its bounds
+    curvature = _inverse((parts * inverse).sum(axis=0))
+    factor = p.factor(curvature)
 
-    p: PiecewiseProblem
-    point: InteriorPoint
-    inverse: NDArray  # (2, n, d), of the distances of the dual points to their bounds
-    curvature: NDArray
-    factor: NDArray
-
-    @classmethod
-    def at(cls, p: PiecewiseProblem, point: InteriorPoint) -> Self:
-        """Return the equations at a point."""
-        inverse = _inverse(p.room(point.a))
-        curvature = _inverse((point.parts * inverse).sum(axis=0))
-        return cls(p, point, inverse, curvature, p.factor(curvature))
-
-    def move(self, products: NDArray | float) -> InteriorPoint:
+    def move(products: NDArray | float) -> InteriorPoint:
         """Return the Newton direction to these products of parts and distances."""
-        p = self.p
-        coef, b, parts, a = self.point
-        excess = (_SIGNS * products * self.inverse).sum(axis=0)
+        excess = (_SIGNS * products * inverse).sum(axis=0)
         aim = p.y[:, None] - p.fitted(coef, b) - excess
-        slope, totals = p.slope(a + self.curvature * aim)
+        slope, totals = p.slope(a + curvature * aim)
         right = np.append((slope - p.alpha * coef).T.ravel(), totals)
-        flat = solve_positive_upper(self.factor, right)
+        flat = solve_positive_upper(factor, right)
         W = flat[: coef.size].reshape(coef.T.shape).T
-        b = flat[coef.size :]
-        da = self.curvature * (aim - p.fitted(W, b))
-        change = (products + _SIGNS * parts * da) * self.inverse - parts
-        return InteriorPoint(W, b, change, da)
+        shift = flat[coef.size :]
+        da = curvature * (aim - p.fitted(W, shift))
+        change = (products + _SIGNS * parts * da) * inverse - parts
+        return InteriorPoint(W, shift, change, da)
 
-    def next(self) -> InteriorPoint:
-        """Return the point after a predictor and a corrector."""
-        p = self.p
-        point = self.point
-        mean = point.mean_product(p)
-        ahead = self.move(0.0)
-        there = point.moved(ahead, point.longest(p, ahead))
-        target = (there.mean_product(p) / mean) ** 3 * mean
-        products = target + _SIGNS * ahead.parts * ahead.a
-        move = self.move(np.where(self.inverse > 0, products, 0.0))
-        return point.moved(move, _SHARE * point.longest(p, move))
+    mean = point.mean_product(p)
+    ahead = move(0.0)
+    there = point.moved(ahead, point.longest(p, ahead))
+    target = (there.mean_product(p) / mean) ** 3 * mean
+    products = target + _SIGNS * ahead.parts * ahead.a
+    step = move(np.where(inverse > 0, products, 0.0))
+    return point.moved(step, _SHARE * point.longest(p, step))
 
 
 class Found(NamedTuple):
@@ -189,7 +174,7 @@ def solve_piecewise(p: PiecewiseProblem, tol: float) -> Found:
         if solution.gap <= tol * solution.objective:
             break
         with np.errstate(over="ignore", invalid="ignore"):  # at the limit of rounding
-            point = System.at(p, point).next()
+            point = _next(p, point)
         if not all(np.isfinite(part).all() for part in point):
             break
         solution = _certified(p, point)

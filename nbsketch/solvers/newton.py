@@ -8,7 +8,7 @@ from numpy.typing import ArrayLike
 from nbsketch.losses import as_loss
 from nbsketch.outputs import check_levels
 from nbsketch.solvers._certified import checks
-from nbsketch.solvers._certified.search import minimize, minimize_scalar
+from nbsketch.solvers._certified.search import minimize
 from nbsketch.solvers._newton.problem import ONE, NewtonProblem
 from nbsketch.solvers._newton.search import NewtonSearch
 from nbsketch.solvers._newton.smooth import SmoothSearch
@@ -109,7 +109,8 @@ def solve_scalar(
     search: Any = NewtonSearch if problem.losses.has_kinks else SmoothSearch
     if isinstance(design, LandmarkDesign):
         search = PassesSearch
-    return minimize_scalar(problem, search, tol, max_iter, state, callback)
+    args = problem, search, tol, max_iter, state, callback
+    return minimize(*args, is_scalar=True)
 
 
 def solve_joint_pinball(

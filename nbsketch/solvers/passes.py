@@ -257,14 +257,21 @@ class PassesSearch(SmoothSearch):
 
     def _direction(self) -> NDArray:
         p = self.problem
-        mass = self._mass
-        if (self.level > mass * _STALE).any() or (mass > self.level * _STALE).any():
-            self.memory = InverseHessian(self._preconditioner())
-        scale = float((self.level / mass).mean())
+        scale = self._scale()
         point = p.flat(self.coef, self.intercept)
         step = -self.memory.product(point, self.rho, scale)
         self.move = p.predict(*p.split(step))
         return step
+
+    def _scale(self) -> float | None:
+        """Return the factor of the initial inverse Hessian; None: of the last change.
+
+        A stale one is recomputed.
+        """
+        mass = self._mass
+        if (self.level > mass * _STALE).any() or (mass > self.level * _STALE).any():
+            self.memory = InverseHessian(self._preconditioner())
+        return float((self.level / mass).mean())
 
     def _next_round(self, settled: bool) -> None:
         super()._next_round(settled)

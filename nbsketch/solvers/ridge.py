@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nbsketch.solvers.design import Design
-from nbsketch.solvers.filters import RidgeFilter
+from nbsketch.solvers.filters import PATH_LENGTH, RidgeFilter
 from nbsketch.solvers.left_out import Fold, fold_errors, leave_blocks_out
 from nbsketch.solvers.spectrum import CovarianceSpectrum, decompose, row_weights
 
@@ -84,7 +84,7 @@ class RidgePath(CovarianceSpectrum):
         residual -= penalty * shrunk[:, used]
         return float((np.square(residual) / penalty).sum() / 2)
 
-    def default_alphas(self, count: int = 53) -> NDArray:
+    def default_alphas(self, count: int = PATH_LENGTH) -> NDArray:
         """Return alphas from 1e-12 to 10 times the largest eigenvalue."""
         return self.alphas(_FILTER, count)[::-1]
 

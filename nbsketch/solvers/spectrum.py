@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 from nbsketch._machine.blas import eigh, graded_eigh
 from nbsketch.solvers._linear.conjugate_gradients import centered, output_basis
 from nbsketch.solvers.design import EQUAL, ArrayDesign, Design
-from nbsketch.solvers.filters import Filter
+from nbsketch.solvers.filters import PATH_LENGTH, Filter
 
 # Rows processed at a time: their copies fit into the cache.
 _CHUNK = 512
@@ -48,10 +48,9 @@ class CovarianceSpectrum(NamedTuple):
         top = self.values.max(initial=0.0) * self.outputs.max(initial=0.0)
         return float(top) if top > 0 else 1.0
 
-    def alphas(self, filter: Filter, count: int | None = None) -> NDArray:
+    def alphas(self, filter: Filter, count: int = PATH_LENGTH) -> NDArray:
         """Return a path of parameters, from the strongest to the smallest variance."""
-        path = filter.alphas(self.top, *([] if count is None else [count]))
-        return extended(path, self.least)
+        return extended(filter.alphas(self.top, count), self.least)
 
     def in_units(self) -> Self:
         """Return the spectrum of outputs over their root mean squares, for M = I."""

@@ -139,29 +139,27 @@ class EpochSearch:
 
     def run_epoch(self) -> None:
         """Pass over the data once."""
-        if self.settings.average and self.epoch == self.settings.n_epochs // 2:
+        settings = self.settings
+        if settings.average and self.epoch == settings.n_epochs // 2:
             self.total = np.zeros_like(self.point)
-        for start, stop, block in self.problem.design.blocks():
-            self._run_block(slice(start, stop), np.ascontiguousarray(block))
+        problem = self.problem
+        for start, stop, block in problem.design.blocks():
+            order = np.arange(len(block))
+            if settings.shuffle:
+                order = self.rng.permutation(len(block))
+            run_steps(
+                np.ascontiguousarray(block), problem.targets[start:stop],
+                problem.weights[start:stop], order, settings.batch_size,
+                self._next_rates(len(block)), problem.kind, problem.numbers,
+                problem.mix, problem.alpha, problem.fit_intercept,
+                METHODS[settings.method], *_BETAS, self.point, self.moments, self.total,
+            )  # fmt: skip
         self.epoch += 1
         if not np.isfinite(self.point).all():
             raise FloatingPointError(
                 f"the steps diverged in epoch {self.epoch}: `learning_rate` must be "
-                f"smaller, got {self.settings.learning_rate:g}"
+                f"smaller, got {settings.learning_rate:g}"
             )
-
-    def _run_block(self, rows: slice, block: NDArray) -> None:
-        problem = self.problem
-        settings = self.settings
-        order = np.arange(len(block))
-        if settings.shuffle:
-            order = self.rng.permutation(len(block))
-        run_steps(
-            block, problem.targets[rows], problem.weights[rows], order,
-            settings.batch_size, self._next_rates(len(block)), problem.kind,
-            problem.numbers, problem.mix, problem.alpha, problem.fit_intercept,
-            METHODS[settings.method], *_BETAS, self.point, self.moments, self.total,
-        )  # fmt: skip
 
     def _next_rates(self, n_rows: int) -> NDArray:
         """Return length and root factor of the steps over the next rows; count both."""

@@ -344,11 +344,13 @@ class CertifiedSearch(ABC):
         """
         n = self.problem.n
         alpha = self.problem.alpha
-        slope = alpha * np.vdot(self.coef, change) - other_slope / n
-        quadratic = alpha * np.vdot(change, change)
-        numbers = self.slope, n, float(slope), float(quadratic)
-        point = res, move, center, self.sigma
-        return convex_step(lambda t: part.slopes(t, *point), *numbers)
+        slope = float(alpha * np.vdot(self.coef, change) - other_slope / n)
+        quadratic = float(alpha * np.vdot(change, change))
+
+        def derivatives(t: float) -> tuple[float, float]:
+            return part.slopes(t, res, move, center, self.sigma)
+
+        return convex_step(derivatives, self.slope, n, slope, quadratic)
 
     def _verify(self) -> None:
         """Certify the end of a round and keep the best certificate."""
@@ -426,39 +428,32 @@ def minimize(
     state: State | None,
     callback: Callback | None,
     start: Callable[[Any], State] = cold_start,
+    *,
+    is_scalar: bool = False,
 ) -> Solution:
     """Return the solution by `method`, from `state` or from nested samples if None.
 
-    `start` returns the state from which the smallest sample is solved.
+    `start` returns the state from which the smallest sample is solved. If `is_scalar`,
+    the arrays of the given state and of the solution have no axis of outputs.
     """
     progress = Progress(callback)
     check_positive("tol", tol)
     check_integer("max_iter", max_iter)
-    if state is None and method.samples:
+    shapes = problem.shapes
+    if state is not None:
+        checks.state(state, *(s[:-1] if is_scalar else s for s in shapes))
+        state = state._replace(
+            coef=np.reshape(state.coef, shapes[0]),
+            intercept=np.reshape(state.intercept, shapes[1]),
+            dual=None if state.dual is None else np.reshape(state.dual, shapes[2]),
+        )
+    elif method.samples:
         state = nested_start(problem, method, start)
     state = state or cold_start(problem)
-    checks.state(state, *problem.shapes)
     solution = method(problem, state, tol, max_iter, progress).run()
-    return solution._replace(seconds=progress.seconds)
-
-
-def minimize_scalar(
-    problem: NewtonProblem,
-    method: type[CertifiedSearch],
-    tol: float,
-    max_iter: int,
-    state: State | None,
-    callback: Callback | None,
-) -> Solution:
-    """Return the solution for one output, from and with arrays without its axis."""
-    if state is not None:
-        checks.state(state, (problem.rank,), (), (len(problem.weights),))
-        state = state._replace(
-            coef=np.reshape(state.coef, (-1, 1)),
-            intercept=np.reshape(state.intercept, 1),
-            dual=None if state.dual is None else np.reshape(state.dual, (-1, 1)),
-        )
-    solution = minimize(problem, method, tol, max_iter, state, callback)
+    solution = solution._replace(seconds=progress.seconds)
+    if not is_scalar:
+        return solution
     # A search ends with a state and a dual point.
     assert solution.state is not None and solution.dual is not None
     columns: dict[str, Any] = {

@@ -41,6 +41,7 @@ from nbsketch.solvers._linear.conjugate_gradients import (
     SymmetricOperator,
 )
 from nbsketch.solvers.row_loss import typical_mean
+from nbsketch.solvers.solution import State
 
 # Up to this many rows a factorization is as fast as the steps that it replaces, for
 # most systems and for systems that take many steps.
@@ -239,15 +240,7 @@ def _iterate(
     return Direction(d, sums.shift, Kd, None)
 
 
-class Start(NamedTuple):
-    """Starting point of a search."""
-
-    c: NDArray
-    intercept: NDArray
-    center: NDArray | None = None  # dual point of a similar solution
-
-
-def cold_start(problem: DualProblem) -> Start:
+def cold_start(problem: DualProblem) -> State:
     """Return the medians as constants; zero for labels.
 
     The best constants of other losses take as many steps (1225 for 1233, four penalties
@@ -257,7 +250,7 @@ def cold_start(problem: DualProblem) -> Start:
     lo = problem.rows.lo.reshape(problem.outputs, -1)
     if problem.fit_intercept and not (lo != lo[:, :1]).any():
         constants = np.median(problem.y.reshape(problem.outputs, -1), axis=1)
-    return Start(np.zeros(problem.n), constants)
+    return State(np.zeros(problem.n), constants)
 
 
 class DualLimits(NamedTuple):
@@ -283,7 +276,7 @@ class DualSearch:
         K: SymmetricOperator,
         problem: DualProblem,
         precondition: Callable[[], LowRankPreconditioner],
-        start: Start,
+        start: State,
         limits: DualLimits,
         report: Callable[[int], None],
     ) -> None:
@@ -328,17 +321,13 @@ class DualSearch:
             yield from self._certify(p.feasible(self.c))
         return self.best
 
-    def _begin(self, start: Start) -> Steps[None]:
+    def _begin(self, start: State) -> Steps[None]:
         """Go to a start, with the sigma that goes with it."""
-        self.c = start.c
+        self.c = start.coef
         self.b = start.intercept
         self.fitted = yield self.c
-        self.center = np.zeros(self.problem.n)
-        share = _COLD
-        if start.center is not None:
-            self.center = start.center
-            share = _WARM
-        self.sigma = self._first_sigma(share)
+        self.center = np.zeros(self.problem.n) if start.dual is None else start.dual
+        self.sigma = self._first_sigma(_COLD if start.dual is None else _WARM)
 
     def _begin_round(self, sigma: float) -> None:
         self.sigma = sigma
@@ -355,7 +344,7 @@ class DualSearch:
 
     def _is_astray(self, step: float) -> bool:
         """Return whether the first step has shown that the start is a bad one."""
-        is_first = self.steps == 1 and self.start.center is not None
+        is_first = self.steps == 1 and self.start.dual is not None
         return is_first and self.sigma > 0 and step < _ASTRAY
 
     @property

@@ -245,7 +245,12 @@ class BlockPreconditioner:
         self._root = np.ones(factor.shape[1]) if weights is None else np.sqrt(weights)
         self.factor = factor
         factor *= self._root
-        self._residuals = [(index, self._residual(K, index)) for index in parts]
+        self._residuals: DiagonalBlocks = []
+        for index in parts:  # of W^{1/2} (K - F F^T) W^{1/2}
+            part = self.factor[:, index]
+            root = self._root[index]
+            block = K.block(index) * np.outer(root, root) - part.T @ part
+            self._residuals.append((index, block))
         self._shifted: dict[float, tuple[DiagonalBlocks, NDArray, NDArray]] = {}
 
     @property
@@ -257,25 +262,14 @@ class BlockPreconditioner:
         """Return P^{-1} R for R of shape (n, d), with one shift per column."""
         out = R * self._root[:, None]
         for c, shift in enumerate(shifts):
-            out[:, c] = self._solve(out[:, c], *self._with_shift(float(shift)))
+            uppers, G, inner = self._with_shift(float(shift))
+            half = np.empty(len(out))
+            for index, upper in uppers:
+                half[index] = solve_upper(upper, out[index, c], 1)
+            half -= G.T @ solve_positive_upper(inner, G @ half)
+            for index, upper in uppers:
+                out[index, c] = solve_upper(upper, half[index])
         return out * self._root[:, None]
-
-    def _solve(
-        self, r: NDArray, uppers: DiagonalBlocks, G: NDArray, inner: NDArray
-    ) -> NDArray:
-        half = np.empty_like(r)
-        for index, upper in uppers:
-            half[index] = solve_upper(upper, r[index], 1)
-        half -= G.T @ solve_positive_upper(inner, G @ half)
-        for index, upper in uppers:
-            half[index] = solve_upper(upper, half[index])
-        return half
-
-    def _residual(self, K: KernelOperator, index: NDArray) -> NDArray:
-        """Return a diagonal block of W^{1/2} (K - F F^T) W^{1/2}."""
-        part = self.factor[:, index]
-        root = self._root[index]
-        return K.block(index) * np.outer(root, root) - part.T @ part
 
     def _with_shift(self, shift: float) -> tuple[DiagonalBlocks, NDArray, NDArray]:
         """Return U by blocks, G, and the factor of I + G G^T."""

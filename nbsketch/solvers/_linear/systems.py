@@ -565,18 +565,19 @@ class SketchedSystem(ColumnSystem):
         objective, gradient = self._assessed(G, product, tol)
         # The nugget is that of the minimizer.
         best = G + self.precondition(gradient, np.arange(self.shape[1]))
-        gaps = np.empty(self.shape[1])
+        gaps = np.full(self.shape[1], np.inf)
         nuggets = self._nuggets(best)
         rounding = self._rounding(G, objective)
         for c, (alpha, tolerance) in enumerate(
             zip(self.alphas.tolist(), tol * objective, strict=True)
         ):
-            r = gradient[:, c : c + 1]
-            gaps[c] = self._form(self._by_rows(alpha), r, tolerance)
-            if gaps[c] > tolerance:
-                parts = self._penalty, self.factors.core_solve
-                general = Bound(*parts, self.delta, alpha)
-                gaps[c] = min(gaps[c], self._form(general, r, tolerance))
+            general = Bound(self._penalty, self.factors.core_solve, self.delta, alpha)
+            for bound in (self._by_rows(alpha), general):
+                if bound.factor and gaps[c] > tolerance:
+                    scale = 2 * bound.factor
+                    r = gradient[:, c : c + 1]
+                    form = sum(_inverse_form(bound, r, scale * tolerance))
+                    gaps[c] = min(gaps[c], form / scale)
             if nuggets[c] > _DIGITS * tolerance:
                 most = np.inf
                 if self.columns.dtype == np.float32:
@@ -648,12 +649,6 @@ class SketchedSystem(ColumnSystem):
 
     def _objective(self, G: NDArray, product: NDArray) -> NDArray:
         return self.start - ((2 * self.right - product) * G).sum(axis=0) / 2
-
-    def _form(self, bound: Bound, r: NDArray, tolerance: float) -> float:
-        if not bound.factor:
-            return np.inf
-        scale = 2 * bound.factor
-        return sum(_inverse_form(bound, r, scale * tolerance)) / scale
 
     def _by_rows(self, alpha: float) -> Bound:
         factors = self.factors

@@ -39,7 +39,7 @@ both_intercepts = pytest.mark.parametrize("fit_intercept", [False, True])
 
 
 def newton_problem(design, y, loss, alpha, weights, intercept):
-    parts = {"y": y, "loss": loss, "losses": row_loss(loss, y), "T": ONE}
+    parts = {"y": y, "loss": loss, "losses": row_loss(loss, y[None]), "T": ONE}
     return NewtonProblem.of(design, alpha, weights, intercept, **parts)
 
 

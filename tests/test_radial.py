@@ -329,7 +329,7 @@ def test_the_gradient_of_a_balanced_dual_point_is_its_own():
     y = np.ascontiguousarray(Y.T)
     p = RadialProblem.of(
         ArrayDesign(Z), 0.1, weights, True,
-        y=y, loss=loss, T=np.eye(3), losses=row_loss(loss, y.ravel()),
+        y=y, loss=loss, T=np.eye(3), losses=row_loss(loss, y),
         numbers=loss.linear_quadratic(),
     )  # fmt: skip
     a = p.bounded(rng.normal(size=y.shape))

@@ -48,7 +48,7 @@ from nbsketch.solvers._linear.conjugate_gradients import (
     as_operator,
     check_columns,
 )
-from nbsketch.solvers.row_loss import conjugate_numbers, pinball_rows, row_loss
+from nbsketch.solvers.row_loss import RowLoss, conjugate_numbers, pinball_rows, row_loss
 from nbsketch.solvers.solution import Callback, Progress, Solution, State
 
 # Share of the default rank for losses with kinks: smoothing makes their shifts larger,
@@ -450,10 +450,11 @@ def joint_dual_path(
     rank = cholesky.default_rank(n, RANK_WITH_KINKS, len(T))
     path = DualPath(operator, alphas, (n, d), rank, **options)
     coupled = CoupledMatrix(operator, T.T @ T)
+    losses = pinball_rows(levels, n)
     problem = DualProblem(
         y=np.tile(targets, d),
         weights=np.tile(path.weights, d),
-        rows=pinball_rows(levels, n),
+        rows=RowLoss(losses.lo.ravel(), losses.hi.ravel()),
         fit_intercept=path.fit_intercept,
         outputs=d,
     )

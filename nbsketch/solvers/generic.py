@@ -353,7 +353,7 @@ def solve_generic(
     loss = as_loss(loss)
     y = checks.labels("y", checks.targets("y", y, design.shape[:1]), loss)
     loss.check_solvable()
-    unbounded = np.full(len(y), np.inf)
+    unbounded = np.full((1, len(y)), np.inf)
     problem = GenericProblem.of(
         design, alpha, sample_weight, fit_intercept, y=y, loss=loss, T=ONE, tol=tol,
         losses=RowLoss(-unbounded, unbounded, gam=1.0),

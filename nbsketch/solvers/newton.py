@@ -104,7 +104,7 @@ def solve_scalar(
     y = checks.labels("y", checks.targets("y", y, design.shape[:1]), loss)
     problem = NewtonProblem.of(
         design, alpha, sample_weight, fit_intercept, y=y, loss=loss, T=ONE,
-        losses=row_loss(loss, y),
+        losses=row_loss(loss, y[None]),
     )  # fmt: skip
     search: Any = NewtonSearch if problem.losses.has_kinks else SmoothSearch
     if isinstance(design, LandmarkDesign):

@@ -310,7 +310,7 @@ def solve_radial(
     y = np.ascontiguousarray(turn @ Y.T)
     problem = RadialProblem.of(
         design, alpha, sample_weight, fit_intercept, y=y, T=diagonal,
-        losses=row_loss(loss, y.ravel()), numbers=loss.linear_quadratic(),
+        losses=row_loss(loss, y), numbers=loss.linear_quadratic(),
     )  # fmt: skip
     if state is not None:
         checks.state(state, (design.shape[1], len(T)), (d,), (n, d))

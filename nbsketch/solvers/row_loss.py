@@ -30,9 +30,9 @@ class RowPoint(NamedTuple):
 
     Attributes
     ----------
-    a : ndarray of shape (n,)
+    a : ndarray of shape (n,) or (m, n)
         Dual point: the first derivatives.
-    curvature : ndarray of shape (n,)
+    curvature : ndarray of the same shape
         Second derivatives times ``gam + sigma``. For a loss with kinks, whether a row
         is strictly between them.
     total, young : float
@@ -49,9 +49,11 @@ class RowPoint(NamedTuple):
 class RowLoss:
     """Extended linear-quadratic losses: see `nbsketch.losses` for the four numbers.
 
+    Residuals, weights and dual points have the shape of the bounds.
+
     Attributes
     ----------
-    lo, hi : ndarray of shape (n,)
+    lo, hi : ndarray of shape (n,), or (m, n) for m losses per row
         Bounds of the dual point.
     gam, eps : float
         Curvature of the conjugate, and its slope at zero.
@@ -66,9 +68,10 @@ class RowLoss:
     gam: float = 0.0
     eps: float = 0.0
 
-    def take(self, rows: NDArray | slice) -> Self:
-        """Return the losses of a subset of rows."""
-        return replace(self, lo=self.lo[rows], hi=self.hi[rows])
+    def take(self, index: Any) -> Self:
+        """Return the losses at an index of the bounds."""
+        lo = np.ascontiguousarray(self.lo[index])
+        return replace(self, lo=lo, hi=np.ascontiguousarray(self.hi[index]))
 
     def clip(self, a: NDArray) -> NDArray:
         """Return a dual point clipped to the bounds."""
@@ -88,10 +91,11 @@ class RowLoss:
         self, res: NDArray, weights: NDArray, center: NDArray, sigma: float
     ) -> RowPoint:
         """Return the dual point of the loss smoothed by sigma around a center."""
-        a = np.empty_like(res)
-        inside = np.empty(len(res), dtype=bool)
-        args = res, weights, center, *self._numbers, sigma
-        return RowPoint(a, inside, *jit.dual_point(*args, a, inside))
+        a = np.empty(res.shape)
+        inside = np.empty(res.shape, dtype=bool)
+        args = res.ravel(), weights.ravel(), center.ravel(), *self._numbers, sigma
+        sums = jit.dual_point(*args, a.ravel(), inside.ravel())
+        return RowPoint(a, inside, *sums)
 
     def slopes(
         self,
@@ -103,16 +107,18 @@ class RowLoss:
         sigma: float,
     ) -> tuple[float, float]:
         """Return two derivatives of the smoothed loss sum at ``res - t move``."""
-        return jit.slope_along(t, res, move, weights, center, *self._numbers, sigma)
+        args = res.ravel(), move.ravel(), weights.ravel(), center.ravel()
+        return jit.slope_along(t, *args, *self._numbers, sigma)
 
     def values(self, res: NDArray) -> NDArray:
-        """Return the loss of each row."""
-        lo, hi, gam, eps = self._numbers
-        return ELQ(gam, eps, lo, hi).value(res)
+        """Return the losses."""
+        numbers: Any = self.gam, self.eps, self.lo, self.hi
+        return ELQ(*numbers).value(res)
 
     def young(self, res: NDArray, weights: NDArray, a: NDArray) -> float:
         """Return ``sum_i s_i (psi_i(r_i) + psi_i*(a_i) - a_i r_i)``, term by term."""
-        return jit.young_sum(res, weights, a, *self._numbers)
+        args = res.ravel(), weights.ravel(), a.ravel()
+        return jit.young_sum(*args, *self._numbers)
 
     def kink_distance(self, res: NDArray, center: NDArray, sigma: float) -> NDArray:
         """Return the distance of each residual before its dual point changes.
@@ -127,7 +133,7 @@ class RowLoss:
 
     @property
     def _numbers(self) -> tuple[Any, Any, float, float]:
-        return self.lo, self.hi, self.gam, self.eps
+        return self.lo.ravel(), self.hi.ravel(), self.gam, self.eps
 
 
 class DevianceRows(RowLoss):
@@ -165,7 +171,7 @@ class DevianceRows(RowLoss):
         """Return the dual point and the curvature."""
         means = self.means(res)
         a = self.sign * (means - self.goals)
-        return RowPoint(a, self.curvatures(means), float(weights @ a), 0.0)
+        return RowPoint(a, self.curvatures(means), float(np.vdot(weights, a)), 0.0)
 
     def slopes(
         self,
@@ -179,15 +185,16 @@ class DevianceRows(RowLoss):
         """Return two derivatives of the loss sum at ``res - t move``."""
         a, curvature, *_ = self.point(res - t * move, weights, center, sigma)
         change = weights * move
-        return -float(change @ a), float((change * move) @ curvature)
+        return -float(np.vdot(change, a)), float(np.vdot(change * move, curvature))
 
     def values(self, res: NDArray) -> NDArray:
-        """Return the loss of each row."""
+        """Return the losses."""
         return kl_div(self.goals, self.means(res))
 
     def young(self, res: NDArray, weights: NDArray, a: NDArray) -> float:
         """Return the weighted sum of the Fenchel-Young terms."""
-        return float(weights @ kl_div(self.goals + self.sign * a, self.means(res)))
+        terms = kl_div(self.goals + self.sign * a, self.means(res))
+        return float(np.vdot(weights, terms))
 
 
 class LogisticRows(DevianceRows):
@@ -210,13 +217,13 @@ class LogisticRows(DevianceRows):
         return means * (1.0 - means)
 
     def values(self, res: NDArray) -> NDArray:
-        """Return the loss of each row."""
+        """Return the losses."""
         return np.logaddexp(0.0, self.sign * res - 1.0)
 
     def young(self, res: NDArray, weights: NDArray, a: NDArray) -> float:
         """Return the weighted sum of the Fenchel-Young terms, of both classes."""
         same = kl_div(1.0 - self.sign * a, 1.0 - self.means(res))
-        return super().young(res, weights, a) + float(weights @ same)
+        return super().young(res, weights, a) + float(np.vdot(weights, same))
 
 
 class PoissonRows(DevianceRows):
@@ -278,11 +285,10 @@ def row_loss(loss: Loss, y: NDArray) -> RowLoss:
 
 
 def pinball_rows(levels: NDArray, n: int, ordered: bool = False) -> RowLoss:
-    """Return the losses of n rows: those of levels, then those of gaps if `ordered`."""
+    """Return the losses (m, n): those of levels, then those of gaps if `ordered`."""
     gaps = np.zeros(len(levels) - 1 if ordered else 0)
-    lo = np.append(levels - 1.0, gaps - np.inf)
-    hi = np.append(levels, gaps)
-    return RowLoss(np.repeat(lo, n), np.repeat(hi, n))
+    bounds = np.append(levels - 1.0, gaps - np.inf), np.append(levels, gaps)
+    return RowLoss(*(np.tile(bound[:, None], n) for bound in bounds))
 
 
 def typical_limit(positive: NDArray) -> float:

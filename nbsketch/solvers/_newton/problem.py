@@ -1,8 +1,7 @@
 """Sums of m losses per row: data, dual points, certificate.
 
-Arrays over the rows are term-major, (m, n): one term is contiguous, and the flattened
-arrays are the input of a row loss, with one pair of bounds per entry. A scalar loss has
-m = 1.
+Arrays over the rows are term-major, (m, n): one term is contiguous. A scalar loss has m
+= 1.
 """
 
 from dataclasses import dataclass, replace
@@ -33,7 +32,7 @@ class NewtonProblem:
     """Minimize ``sum_ij s_i psi_ij(y_ij - (Z W T)_ij - b_j) / n + (alpha / 2) |W|^2``.
 
     The targets `y` have the shape (n,) if the d outputs share them, else (d, n).
-    `losses` holds the losses psi of all entries, flattened.
+    `losses` holds the losses psi of all entries, with bounds of shape (m, n).
 
     If `ordered`, the outputs of a row must ascend: d - 1 additional terms, "gaps", have
     the residual ``f_(j+1) - f_j`` and the loss 0 if it is nonnegative, else infinity.
@@ -101,32 +100,23 @@ class NewtonProblem:
         """The factor T of all terms, of shape (d', m)."""
         return self.T @ self.mix
 
-    @property
-    def bounds(self) -> tuple[NDArray, NDArray]:
-        """Lower and upper bound of the dual point of each entry, of shape (m, n)."""
-        shape = self.mix.shape[1], len(self.weights)
-        return self.losses.lo.reshape(shape), self.losses.hi.reshape(shape)
-
     @cached_property
     def output_losses(self) -> RowLoss:
-        """The losses of the entries of the outputs, without gaps."""
-        if not self.ordered:
-            return self.losses
-        return self.losses.take(slice(len(self.mix) * len(self.weights)))
+        """The losses of the outputs, without gaps."""
+        d = len(self.mix)
+        return self.losses.take(slice(d)) if self.ordered else self.losses
 
     @cached_property
     def entry_weights(self) -> NDArray:
-        """Weight of each entry, flat."""
+        """Weight of each entry, (m, n)."""
         m = self.mix.shape[1]
-        return self.weights if m == 1 else np.tile(self.weights, m)
+        return self.weights[None] if m == 1 else np.tile(self.weights, (m, 1))
 
     def take(self, rows: NDArray) -> Self:
         """Return the same problem with the sums over `rows` only."""
-        firsts = len(self.weights) * np.arange(self.mix.shape[1])[:, None]
         return replace(
             self, design=self.design.gather(rows), y=self.y[..., rows],
-            weights=self.weights[rows],
-            losses=self.losses.take((firsts + rows).ravel()),
+            weights=self.weights[rows], losses=self.losses.take(np.s_[:, rows]),
         )  # fmt: skip
 
     def sample(self, rows: NDArray) -> Self:
@@ -173,8 +163,7 @@ class NewtonProblem:
         self, t: float, res: NDArray, move: NDArray, center: NDArray, sigma: float
     ) -> tuple[float, float]:
         """Return two derivatives of the smoothed loss sum at ``res - t move``."""
-        args = move.ravel(), self.entry_weights, center.ravel(), sigma
-        return self.losses.slopes(t, res.ravel(), *args)
+        return self.losses.slopes(t, res, move, self.entry_weights, center, sigma)
 
     def mass(self, curvature: Any) -> NDArray:
         """Return the curvature of the loss sum for each intercept."""
@@ -202,12 +191,11 @@ class NewtonProblem:
 
     def values(self, res: NDArray) -> NDArray:
         """Return the loss of each row."""
-        d = len(self.mix)
-        return self.output_losses.values(res[:d].ravel()).reshape(d, -1).sum(axis=0)
+        return self.output_losses.values(res[: len(self.mix)]).sum(axis=0)
 
     def bounded(self, a: NDArray) -> NDArray:
         """Return `a` clipped to its bounds."""
-        return np.clip(a, *self.bounds)
+        return self.losses.clip(a)
 
     def sizes(self, res: NDArray) -> NDArray:
         """Return the absolute residuals of the rows of positive weight."""
@@ -230,9 +218,9 @@ class NewtonProblem:
             return np.log(means)
         counted = np.flatnonzero(self.weights > 0)
         sample = counted[:: max(1, len(counted) // _TARGETS)]
-        lo, hi = (bound[: len(targets), counted] for bound in self.bounds)
+        losses = self.losses.take(np.s_[: len(targets), counted])
         out = np.zeros(len(targets))
-        for j, (low, high) in enumerate(zip(lo, hi, strict=True)):
+        for j, (low, high) in enumerate(zip(losses.lo, losses.hi, strict=True)):
             if (low == low[0]).all() and (high == high[0]).all():
                 width = high[0] - low[0]
                 level = high[0] / width if np.isfinite(width) else 0.5
@@ -243,11 +231,8 @@ class NewtonProblem:
         self, res: NDArray, center: NDArray, sigma: float
     ) -> tuple[NDArray, Any, NDArray, float]:
         """Return the fields of a `RowPoint`, with a total for each term."""
-        shape = res.shape
-        flat = (res.ravel(), self.entry_weights, center.ravel())
-        a, inside, total, young = self.losses.point(*flat, sigma)
-        a = a.reshape(shape)
-        inside = inside.reshape(shape)
+        args = res, self.entry_weights, center, sigma
+        a, inside, total, young = self.losses.point(*args)
         totals = np.array([total]) if len(a) == 1 else a @ self.weights
         young = self.young(res, a) if self.ordered else young
         return a, inside, totals, young
@@ -258,8 +243,7 @@ class NewtonProblem:
         The term of a gap is the product of its multiplier and its crossing.
         """
         d = len(self.mix)
-        flat = res[:d].ravel(), self.entry_weights[: d * res.shape[1]], a[:d].ravel()
-        young = self.output_losses.young(*flat)
+        young = self.output_losses.young(res[:d], self.entry_weights[:d], a[:d])
         if self.ordered:
             gaps = self.weights * res[d:]
             young -= float(np.vdot(a[d:], np.maximum(gaps, 0.0)))
@@ -353,9 +337,10 @@ class NewtonProblem:
     ) -> tuple[NDArray, NDArray]:
         """Return `a` with a weighted sum of zero for every output, and its gradient."""
         d = len(self.mix)
-        lo, hi = self.bounds
+        lo = self.losses.lo
+        hi = self.losses.hi
         if rate is None:
-            rate = self.losses.between(a.ravel()).reshape(a.shape)
+            rate = self.losses.between(a)
         goals = -self.mix[:, d:] @ (a[d:] @ self.weights)
         outputs = [
             balance(a[j], self.weights, lo[j], hi[j], rate[j], float(goals[j]))

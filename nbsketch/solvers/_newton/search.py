@@ -116,9 +116,7 @@ class ActiveRows:
         if not np.isfinite(reach):
             return self
         p = self.problem
-        flat = (self.res.ravel(), self.center.ravel())
-        distance = p.losses.kink_distance(*flat, sigma)
-        distance = distance.reshape(self.res.shape).min(axis=0)
+        distance = p.losses.kink_distance(self.res, self.center, sigma).min(axis=0)
         distance[:: max(1, len(distance) // _GUARDS)] = 0.0
         rows = np.flatnonzero(distance < reach)
         if len(rows) > _MANY_ROWS * len(distance):

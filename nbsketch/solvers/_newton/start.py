@@ -178,7 +178,7 @@ def class_starts(
     y = np.ascontiguousarray(labels.T)
     problem = NewtonProblem.of(
         design, alpha, sample_weight, fit_intercept, y=y, T=np.eye(d),
-        losses=row_loss(loss, y.ravel()),
+        losses=row_loss(loss, y),
     )  # fmt: skip
     start = State(np.zeros((rank, d)), np.zeros(d))
     start = Splitting(problem, start).run(*_CLASSES)

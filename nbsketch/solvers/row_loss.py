@@ -287,8 +287,9 @@ def row_loss(loss: Loss, y: NDArray) -> RowLoss:
 def pinball_rows(levels: NDArray, n: int, ordered: bool = False) -> RowLoss:
     """Return the losses (m, n): those of levels, then those of gaps if `ordered`."""
     gaps = np.zeros(len(levels) - 1 if ordered else 0)
-    bounds = np.append(levels - 1.0, gaps - np.inf), np.append(levels, gaps)
-    return RowLoss(*(np.tile(bound[:, None], n) for bound in bounds))
+    lo = np.append(levels - 1.0, gaps - np.inf)
+    hi = np.append(levels, gaps)
+    return RowLoss(np.tile(lo[:, None], n), np.tile(hi[:, None], n))
 
 
 def typical_limit(positive: NDArray) -> float:

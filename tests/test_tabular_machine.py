@@ -13,16 +13,15 @@ from reference import laplacian, matern
 from tables import prepare, small_leaves, training
 
 from nbsketch._machine import blas
-from nbsketch.gram import evaluate
 from nbsketch.rows.transform import fit_scaler
 from nbsketch.tabular import fit, scales
 from nbsketch.tabular.fit import fit_machine
-from nbsketch.tabular.leaves import fit_leaf, pooled_error
+from nbsketch.tabular.leaves import fit_leaf
 from nbsketch.tabular.machine import stack_weights
 from nbsketch.tabular.members import fit_on_tree
 from nbsketch.tabular.noise import fit_noise
 from nbsketch.tabular.ridge import Ridge
-from nbsketch.tabular.scales import Scales, best_penalty, form_of
+from nbsketch.tabular.scales import Scales, best_penalty, form_of, left_out_error
 from nbsketch.tabular.suspects import few_gross_errors
 from nbsketch.tuning import descent
 from nbsketch.tuning.trees import grow
@@ -207,20 +206,21 @@ def test_a_block_of_all_rows_has_no_residual():
     form = form_of("laplacian", SCALES)
     data = training(rows, Y, labels=np.zeros(20, int))
     assert np.isnan(fit_leaf(form, data, 0.1).residual).all()
-    assert pooled_error([(evaluate(form, rows, rows), data)], 0.1) == np.inf
+    kernel = Scales("laplacian", SCALES, 0.1)
+    assert left_out_error(data, kernel, [np.arange(20)])(0.1) == np.inf
 
 
 def test_the_error_of_leaves_is_the_weighted_mean_over_their_rows(rng):
     rows, Y = some_rows(60)
     w = rng.exponential(size=60)
-    form, squares, pairs = form_of("laplacian", SCALES), [], []
-    for part in (np.arange(40), np.arange(40, 60)):
-        data = training(rows[part], Y[part], w[part])
-        leaf = fit_leaf(form, data, 0.1)
+    kernel, squares = Scales("laplacian", SCALES, 0.1), []
+    data = training(rows, Y, w)
+    parts = [np.arange(40), np.arange(40, 60)]
+    for part in parts:
+        leaf = fit_leaf(kernel.form, data.take(part), 0.1)
         squares.append(np.square(leaf.residual).sum(axis=1))
-        pairs.append((evaluate(form, rows[part], rows[part]), data))
     expected = np.average(np.concatenate(squares), weights=w)
-    assert_allclose(pooled_error(pairs, 0.1), expected, rtol=1e-6)
+    assert_allclose(left_out_error(data, kernel, parts)(0.1), expected, rtol=1e-6)
 
 
 @families
@@ -230,9 +230,8 @@ def test_penalty_of_least_error(family, tau):
     data, scales = training(rows, Y), Scales(family, SCALES, tau)
     halves = [np.arange(100), np.arange(100, 200)]
     ladder = best_penalty(data, scales, halves)
-    pairs = [(evaluate(scales.form, rows[i], rows[i]), data.take(i)) for i in halves]
-    grid = {t: pooled_error(pairs, t) for t in np.logspace(-6, 1, 15)}
-    assert pooled_error(pairs, ladder.tau) <= min(grid.values()) * 1.01
+    error = left_out_error(data, scales, halves)
+    assert error(ladder.tau) <= min(map(error, np.logspace(-6, 1, 15))) * 1.01
 
 
 @pytest.mark.thin(every=3)
@@ -256,7 +255,7 @@ def test_large_tables_take_the_best_of_some_searches(bad, monkeypatch):
     scaler = fit_scaler(rows, "both", rng)
     tuned = prepare(rows, Y, None, scaler, np.arange(len(Y)))
     budget = descent.Budget(1000, np.inf, None)
-    _, found = scales.learn_scales(tuned, rng, budget)
+    *_, found = scales.learn_scales(tuned, rng, budget)
     smooth, rough = (scales.FAMILIES[name] for name in (scales.SMOOTH, scales.ROUGH))
     assert calls == [(200, smooth)] * 2 + [(510, smooth)] + [(510, rough)] * 3
     for name, best in zip((scales.SMOOTH, scales.ROUGH), found, strict=False):
@@ -320,8 +319,8 @@ def test_base_is_the_ridge_on_landmarks(weighted):
     w = np.random.default_rng(1).uniform(0.2, 2, 400) if weighted else np.ones(400)
     w /= w.mean()
     data = training(rows, Y, w)
-    ridge = Ridge(SCALES, data, 30, np.random.default_rng(0))
-    base, residual = ridge.fit()
+    every = np.arange(400)
+    base, residual = Ridge(SCALES, data, every[:390:13], every).fit()
     kernel = FAMILIES["matern-3/2"]
     B = kernel(rows, base.landmarks, 1 / SCALES)
     C = kernel(base.landmarks, base.landmarks, 1 / SCALES)
@@ -335,13 +334,11 @@ def test_base_is_the_ridge_on_landmarks(weighted):
     def values(theta, some):
         return B[some] @ theta[:-1] + theta[-1]
 
-    every = np.arange(400)
     taus = np.logspace(-5, 3, 17)
     predicted = base.predict(rows)
     errors = [np.abs(values(fit(every, tau), every) - predicted).max() for tau in taus]
     tau = taus[int(np.argmin(errors))]
     assert min(errors) < 1e-6
-    assert_array_equal(ridge.validation, every)
     for i in (3, 77):
         desired = Y[i] - values(fit(every != i, tau), i)
         # The mean of the kernel columns stays that of all rows
@@ -352,7 +349,8 @@ def test_base_leaves_blocks_out_by_refits():
     rows, Y = some_rows(300)
     labels = np.arange(300) // 50 - 1
     data = training(rows, Y, labels=labels)
-    base, residual = Ridge(SCALES, data, 30, np.random.default_rng(0)).fit()
+    every = np.arange(300)
+    base, residual = Ridge(SCALES, data, every[::10], every).fit()
     assert np.isnan(residual[labels < 0]).all()
     out = labels == 2
     B = FAMILIES["matern-3/2"](rows, base.landmarks, 1 / SCALES)

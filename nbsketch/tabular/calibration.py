@@ -76,17 +76,15 @@ def calibrate(scores: NDArray, classes: NDArray, weights: NDArray) -> Calibratio
     weights : ndarray of shape (n,)
         Sample weights.
     """
-    fits = [_fit(scores, classes, weights, least) for least in _LEAST_SCORES]
-    return min(fits, key=lambda pair: pair[0])[1]
-
-
-def _fit(
-    scores: NDArray, classes: NDArray, weights: NDArray, least: float
-) -> tuple[float, Calibration]:
-    maps = np.stack([np.log(np.maximum(scores, least)), scores])
     start = np.append([1.0, 0.0], np.zeros(scores.shape[1]))
-    theta, loss = least_log_loss(maps, classes, weights, start, most=_MOST_SLOPE)
-    return loss, Calibration(theta[:2], theta[2:], least)
+    losses = []
+    fits = []
+    for least in _LEAST_SCORES:
+        maps = np.stack([np.log(np.maximum(scores, least)), scores])
+        theta, loss = least_log_loss(maps, classes, weights, start, most=_MOST_SLOPE)
+        losses.append(loss)
+        fits.append(Calibration(theta[:2], theta[2:], least))
+    return fits[np.argmin(losses)]
 
 
 def least_log_loss(

@@ -265,19 +265,13 @@ def _join(
     """Return the encoded columns `kept` side by side, with missing values filled."""
     pairs = zip(columns, values, strict=True)
     data = np.hstack([column.encode(value) for column, value in pairs])
-    starts = _starts(columns)
     infinite = np.isinf(data).any(axis=0)
     if infinite.any():
-        j = np.searchsorted(starts, infinite.argmax(), side="right") - 1
+        j = np.searchsorted(_starts(columns), infinite.argmax(), side="right") - 1
         raise infinity(columns[j].name)
     data = data[:, kept].astype(float, copy=False)
-    missing = np.isnan(data)
     fills = np.concatenate([column.fills for column in columns])
-    out = np.where(missing, fills[kept], data)
-    is_mark = np.zeros(starts[-1], dtype=bool)
-    is_mark[starts[1:][[column.marked for column in columns]] - 1] = True
-    np.copyto(out, missing, where=is_mark[kept])
-    return out
+    return np.where(np.isnan(data), fills[kept], data)
 
 
 def _starts(columns: Sequence[Column]) -> NDArray:

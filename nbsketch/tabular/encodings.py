@@ -48,7 +48,7 @@ class Column:
     suffixes : tuple of str
         Suffixes of `name` in the names of the encoded columns.
     fill : float or ndarray
-        Replacement of NaN in these columns.
+        Replacement of NaN in these columns; it is one in the indicator.
     marked : bool
         Whether an additional column is 1 for missing values and else 0.
     """
@@ -68,14 +68,17 @@ class Column:
     @property
     def fills(self) -> NDArray:
         """Replacements of NaN in the m columns of the result, (m,)."""
-        out = np.zeros(len(self.suffixes) + self.marked)
+        out = np.ones(len(self.suffixes) + self.marked)
         out[: len(self.suffixes)] = self.fill
         return out
 
     def encode(self, values: Values) -> NDArray:
-        """Return the m columns, NaN if missing; an indicator starts as the first."""
+        """Return the m columns, NaN if missing; the indicator is otherwise zero."""
         numbers = self.numbers(values)
-        return np.hstack([numbers, numbers[:, :1]]) if self.marked else numbers
+        if not self.marked:
+            return numbers
+        mark = np.where(np.isnan(numbers[:, :1]), np.nan, 0.0)
+        return np.hstack([numbers, mark])
 
     def numbers(self, values: Values) -> NDArray:
         """Return the values as numbers, NaN if missing."""

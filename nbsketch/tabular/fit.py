@@ -1,6 +1,5 @@
 """Fit of the tabular model: gross errors, length scales, base, members, stack."""
 
-from collections.abc import Sequence
 from dataclasses import replace
 from itertools import compress
 from typing import NamedTuple
@@ -23,13 +22,7 @@ from nbsketch.solvers.left_out import OrderEffect
 from nbsketch.tabular.machine import Machine, Member, stack_weights
 from nbsketch.tabular.members import fit_on_tree
 from nbsketch.tabular.ridge import VALIDATION, Ridge, table_order
-from nbsketch.tabular.scales import (
-    ALONE,
-    Scales,
-    learn_scales,
-    preprocessed,
-    ratio_of_halves,
-)
+from nbsketch.tabular.scales import ALONE, Scales, learn_scales, ratio_of_halves
 from nbsketch.tabular.suspects import Suspects, gross_errors
 from nbsketch.tabular.working import (
     WorkingLoss,
@@ -109,29 +102,66 @@ def fit_machine(
 
     Weights have mean one; labels are blocks of rows that are left out together.
     `robust`: exclude rows with gross errors in the targets. `loss`: None is the Huber
-    loss with a threshold estimated from the data. The result does not depend on the
-    number of threads: leaves are solved in parallel, and BLAS has one thread.
+    loss with a threshold estimated from the data; other losses than the square loss are
+    fitted by working responses. The result does not depend on the number of threads:
+    leaves are solved in parallel, and BLAS has one thread.
     """
     with one_thread():
         scaler = fit_scaler(data.rows, "both", rng, weights=data.weights)
         unit = unit_of(loss, data)
         Y = data.Y if loss is None else loss.link(data.Y / unit)
-        every = kept = np.arange(len(Y))
+        every = np.arange(len(Y))
         rows = Rows(data.rows, Y, data.weights, scaler, every, labels=data.labels)
         suspects = Suspects(every[:0])
         if robust and len(Y) >= _LEAST_ROWS:
             suspects = gross_errors(rows, loss, rng)
-        if len(suspects.rows) and not suspects.reason:
-            kept = np.delete(every, suspects.rows)
+        kept = every if suspects.reason else np.delete(every, suspects.rows)
+        if len(kept) < len(every):
             rows = rows.part(kept)
             rows = replace(rows, weights=rows.weights / rows.weights.mean())
         if isinstance(loss, PinballLoss):  # uses the error distribution around medians
             loss = EpsilonInsensitiveLoss(0.0)
-        seconds = _SEARCHED * seconds_left()
-        budget = Budget(_ITERATIONS, seconds, report_search)
-        machine, drawn, residual, order, work = _fit(rows, loss, rng, budget)
-    left_out = LeftOutRows(kept[drawn], residual, kept, order, work, suspects, unit)
-    return machine.shifted(np.log(unit)), left_out
+        budget = Budget(_ITERATIONS, _SEARCHED * seconds_left(), report_search)
+        targets = rows.Y
+        if loss != SQUARE:
+            rows = replace(rows, Y=start(rows, loss))
+        rows, center, spread = rows.standardized()
+        spread = np.where(np.isfinite(spread), spread, 1.0)
+        scaler, data, scales = learn_scales(rows, rng, budget)
+        used = _affordable(data, scales, rng)
+        data = data.take(used)
+        ends = least(targets, rows.weights), -least(-targets, rows.weights)
+        work = working_loss(loss, targets[used], data.weights, ends)
+        if loss != SQUARE:
+            units = center, spread
+            work, data, scales = reweighted(data, work, scales, TREE_ROWS, units, rng)
+        members, residuals, index = _members(data, scales, rng)
+        work = work.take(index)
+        if loss == SQUARE:
+            tolerance = _SPARED if rows.is_noisy and len(used) > ALONE else 0.0
+            stack = stack_weights(residuals, work.weights, tolerance)
+            residual = spread * np.einsum("k,kmd->md", stack, residuals)
+        else:
+            scores = center + spread * (data.Y[index] - residuals)
+            stack, residual = stacked(work, scores)
+        in_stack = stack > 0
+        in_stack[0] = True  # it provides the length scales of the model
+        log_unit = np.log(unit)
+        machine = Machine(
+            scaler=scaler,
+            low=rows.X.min(axis=0),
+            high=rows.X.max(axis=0),
+            center=center + log_unit,
+            spread=spread,
+            y_low=work.low + log_unit,
+            y_high=work.high + log_unit,
+            rows=data.rows,
+            members=tuple(compress(members, in_stack)),
+            weights=stack[in_stack],
+        )
+        order = None if data.labels is not None else table_order(machine.scales, data)
+    drawn = kept[used[index]]
+    return machine, LeftOutRows(drawn, residual, kept, order, work, suspects, unit)
 
 
 def unit_of(loss: Loss | None, data: Training) -> float:
@@ -140,57 +170,6 @@ def unit_of(loss: Loss | None, data: Training) -> float:
         return 1.0
     loss.link(data.Y)  # names targets out of range
     return float(np.average(data.Y, axis=0, weights=data.weights)[0])
-
-
-def _fit(
-    rows: Rows, loss: Loss | None, rng: np.random.Generator, budget: Budget
-) -> tuple[Machine, NDArray, NDArray, OrderEffect | None, WorkingLoss]:
-    """Fit targets, for other losses than the square loss by working responses.
-
-    Return the machine and, at some rows, leave-one-out residuals, the effect of the
-    order and the loss.
-    """
-    targets = rows.Y
-    if loss != SQUARE:
-        rows = replace(rows, Y=start(rows, loss))
-    rows, center, spread = rows.standardized()
-    spread = np.where(np.isfinite(spread), spread, 1.0)
-    scaler, scales = learn_scales(rows, rng, budget)
-    data = preprocessed(replace(rows, scaler=scaler))
-    used = _affordable(data, scales, rng)
-    data = data.take(used)
-    ends = least(targets, rows.weights), -least(-targets, rows.weights)
-    work = working_loss(loss, targets[used], data.weights, ends)
-    is_alone = len(used) <= ALONE
-    if loss != SQUARE:
-        largest = len(used) if is_alone else TREE_ROWS
-        units = center, spread
-        work, data, scales = reweighted(data, work, scales, largest, units, rng)
-    members, residuals, index = (_alone if is_alone else _on_base)(data, scales, rng)
-    work = work.take(index)
-    if loss == SQUARE:
-        tolerance = _SPARED if rows.is_noisy and not is_alone else 0.0
-        stack = stack_weights(residuals, work.weights, tolerance)
-        residual = spread * np.einsum("k,kmd->md", stack, residuals)
-    else:
-        scores = center + spread * (data.Y[index] - residuals)
-        stack, residual = stacked(work, scores)
-    kept = stack > 0
-    kept[0] = True  # it provides the length scales of the model
-    machine = Machine(
-        scaler=scaler,
-        low=rows.X.min(axis=0),
-        high=rows.X.max(axis=0),
-        center=center,
-        spread=spread,
-        y_low=work.low,
-        y_high=work.high,
-        rows=data.rows,
-        members=tuple(compress(members, kept)),
-        weights=stack[kept],
-    )
-    order = None if data.labels is not None else table_order(machine.scales, data)
-    return machine, used[index], residual, order, work
 
 
 def least(Y: NDArray, weights: NDArray) -> NDArray:
@@ -224,32 +203,32 @@ def _affordable(
     return np.arange(n) if count == n else np.sort(rng.permutation(n)[:count])
 
 
-Parts = tuple[Sequence[Member], NDArray, NDArray]
+def _members(
+    data: Training, scales: list[Scales], rng: np.random.Generator
+) -> tuple[list[Member], NDArray, NDArray]:
+    """Fit the members; return them with leave-one-out residuals and their rows.
 
-
-def _alone(data: Training, scales: list[Scales], rng: np.random.Generator) -> Parts:
-    """Fit each member to all rows; return members, residuals and their rows."""
-    every = np.arange(len(data.Y))
-    fits = [fit_on_tree(data, kernel, len(every), rng) for kernel in scales]
-    members, residuals = zip(*fits, strict=True)
-    return members, np.stack(residuals), every
-
-
-def _on_base(data: Training, scales: list[Scales], rng: np.random.Generator) -> Parts:
-    """Fit the base, and members on leaves in addition; see `_alone`."""
-    landmarks, index = _landmarks(len(data.Y), rng)
-    options = data, data.rows[landmarks], rng, index
-    base, residual = Ridge(scales[0].inverse, *options).fit()
-    members = list[Member]([base])
-    residuals = [residual]
-    left_out = np.zeros(len(data.Y), dtype=bool)
-    left_out[index] = True
+    Up to `ALONE` rows there is a single leaf; otherwise members on leaves are fitted in
+    addition to a base.
+    """
+    n = len(data.Y)
+    index = np.arange(n)
+    members = list[Member]()
+    residuals = list[NDArray]()
+    has_base = n > ALONE
+    if has_base:
+        landmarks, index = _landmarks(n, rng)
+        base, residual = Ridge(scales[0].inverse, data, landmarks, index).fit()
+        members.append(base)
+        residuals.append(residual)
+    left_out = np.isin(np.arange(n), index)
     for kernel in scales:
         largest = _leaf_rows(data, kernel)
-        member, residual = fit_on_tree(data, kernel, largest, rng, left_out)
-        members.append(member)
+        leaves, residual = fit_on_tree(data, kernel, largest, rng, left_out)
+        members.append(leaves)
         residuals.append(residual[index])
-        report("leaves", iteration=len(members) - 1, total=len(scales))
+        if has_base:
+            report("leaves", iteration=len(members) - 1, total=len(scales))
     return members, np.stack(residuals), index
 
 

@@ -10,7 +10,6 @@ has the dual coefficients a = P y and the leave-one-out residuals a_i / P_ii, wh
 are :math:`P_{BB}^{-1} a_B`.
 """
 
-from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
@@ -149,23 +148,3 @@ def _without_blocks(
         else:
             residual[block] = np.linalg.lstsq(P, coef[block], rcond=1e-12)[0]
     return residual
-
-
-def pooled_error(leaves: Iterable[tuple[NDArray, Training]], tau: float) -> float:
-    """Return the weighted mean square of the leave-one-out residuals on leaves.
-
-    `leaves` are kernel matrices with their rows; see `fit_leaf`. Infinite if a matrix
-    is singular.
-    """
-    total = 0.0
-    count = 0.0
-    for K, data in leaves:
-        try:
-            residual = solve_leaf(K, data, tau, len(K)).residual
-        except np.linalg.LinAlgError:
-            return np.inf
-        squares = np.square(residual).sum(axis=1)
-        w = np.isfinite(squares) * data.weights
-        total += w @ np.nan_to_num(squares)
-        count += w.sum()
-    return total / count if count else np.inf

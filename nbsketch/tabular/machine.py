@@ -14,8 +14,7 @@ The penalty toward equal weights, rho = 0.05, is relative to the error (equal we
 1.04 times the error, up to 1.76).
 """
 
-from dataclasses import replace
-from typing import Annotated, Self
+from typing import Annotated
 
 import numpy as np
 import scipy.optimize
@@ -149,11 +148,6 @@ class Machine:
                 if weight > 0:
                     out += weight * member.predict(rows, self.rows)
         return self.clipped(self.center + self.spread * out)
-
-    def shifted(self, shift: float) -> Self:
-        """Return the predictor with a constant added to its predictions."""
-        names = "center", "y_low", "y_high"
-        return replace(self, **{name: getattr(self, name) + shift for name in names})
 
     def clipped(self, values: NDArray) -> NDArray:
         """Return values (n, d) clipped to the bounds of predictions."""

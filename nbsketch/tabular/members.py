@@ -152,6 +152,7 @@ def fit_on_tree(
     4000 rows). Their matrices fit into the memory limit. The result does not depend on
     the number of threads: each leaf is solved by one thread.
     """
+    largest = min(largest, len(data.Y))
     while largest > _LEAST_LEAF and not fits(8.0 * largest**2, copies=_MATRICES):
         largest //= 2
     partition = grow(data.rows, scales.inverse, largest, rng)

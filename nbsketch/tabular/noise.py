@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nbsketch._report.fields import array, stored
-from nbsketch.tabular.ridge import LandmarkFunction, Ridge
+from nbsketch.tabular.ridge import VALIDATION, LandmarkFunction, Ridge, drawn_rows
 from nbsketch.tuning.rows import Training
 
 # Number of landmarks of the regression of log sizes.
@@ -117,12 +117,14 @@ def fit_noise(scales: NDArray, errors: Training, rng: np.random.Generator) -> No
     least = _LEAST * np.median(sizes, axis=0)
     floor = np.where(least > 0, least, np.maximum(sizes.max(axis=0), 1e-300))
     logs = np.log(np.maximum(sizes, floor))
-    ridge = Ridge(scales, Training(errors.rows, logs, w), _LANDMARKS, rng)
-    size, left_out = ridge.fit()
+    landmarks = drawn_rows(len(w), _LANDMARKS, rng)
+    index = drawn_rows(len(w), VALIDATION, rng)
+    data = Training(errors.rows, logs, w)
+    size, left_out = Ridge(scales, data, landmarks, index).fit()
     ends = np.stack([logs.min(axis=0), logs.max(axis=0)])
-    sigma = np.exp(np.clip(logs[ridge.validation] - left_out, *ends))
-    scores = errors.Y[ridge.validation] / sigma
+    sigma = np.exp(np.clip(logs[index] - left_out, *ends))
+    scores = errors.Y[index] / sigma
     order = np.argsort(scores, axis=0)
-    shares = w[ridge.validation][order]
+    shares = w[index][order]
     scores = np.take_along_axis(scores, order, axis=0)
     return Noise(size, ends, scores, shares * len(scores) / shares.sum(axis=0))

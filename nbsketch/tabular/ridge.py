@@ -33,7 +33,7 @@ from nbsketch.tabular.scales import SMOOTH, form_of, kernel_of
 from nbsketch.tuning.criterion import blocks_of, left_out_residuals
 from nbsketch.tuning.rows import Training
 
-# Number of rows whose leave-one-out residuals choose tau.
+# Maximum number of rows whose leave-one-out residuals choose tau.
 VALIDATION = 4000
 # Rows and kernel values per block.
 _BLOCK = 4096
@@ -108,7 +108,7 @@ class KernelValues(Design):
 
 
 class Ridge:
-    """Ridge regression on landmarks drawn from the rows.
+    """Ridge regression on landmarks.
 
     Parameters
     ----------
@@ -116,34 +116,21 @@ class Ridge:
         Inverse length scales of the smooth kernel.
     data : Training
         Rows, targets, weights and blocks of n rows.
-    landmarks : int or ndarray of shape (s, p)
-        Landmarks; an integer draws this many rows at random.
-    rng : Generator
-        Random state.
-    validation : ndarray of int of shape (m,), default=None
-        Ascending rows whose leave-one-out residuals choose the penalty. None: 4000
-        random rows.
+    landmarks : ndarray of int of shape (s,)
+        The rows that are landmarks.
+    validation : ndarray of int of shape (m,)
+        Ascending rows whose leave-one-out residuals choose the penalty.
     """
 
     def __init__(
-        self,
-        scales: NDArray,
-        data: Training,
-        landmarks: int | NDArray,
-        rng: np.random.Generator,
-        validation: NDArray | None = None,
+        self, scales: NDArray, data: Training, landmarks: NDArray, validation: NDArray
     ) -> None:
         rows, self._Y, weights, labels = data
         n = len(rows)
         self._scales = scales
         form = form_of(SMOOTH, scales)
-        if isinstance(landmarks, int):
-            self._landmarks = rows[_drawn(n, landmarks, rng)]
-        else:
-            self._landmarks = landmarks
-        if validation is None:
-            validation = _drawn(n, VALIDATION, rng)
-        self.validation = validation
+        self._landmarks = rows[landmarks]
+        self._validation = validation
         self._weights = weights / weights.mean()
         values = KernelValues(form, rows, self._landmarks)
         is_small = n <= _BLOCK
@@ -204,10 +191,10 @@ class Ridge:
 
     def _by_rows(self, path: RidgePath) -> tuple[float, NDArray]:
         """Return the best alpha, and the leave-one-out residuals."""
-        values = self._design.gather(self.validation).collect()
-        roots = np.sqrt(self._weights[self.validation, None] / path.n_samples)
+        values = self._design.gather(self._validation).collect()
+        roots = np.sqrt(self._weights[self._validation, None] / path.n_samples)
         Q = roots * ((values - path.z_mean) @ path.vectors)
-        target = roots * (self._Y[self.validation] - path.y_mean)
+        target = roots * (self._Y[self._validation] - path.y_mean)
         gains = 1 / (path.values[:, None] + self._alphas)
         residuals = left_out_residuals(Q, target, gains, path.cross, np.square(roots))
         best = np.square(residuals).sum(axis=(1, 2)).argmin()
@@ -215,15 +202,15 @@ class Ridge:
 
     def _by_blocks(self, path: RidgePath) -> tuple[float, NDArray]:
         """Return the best alpha, and the residuals of refits without each block."""
-        Y = self._Y[self.validation]
+        Y = self._Y[self._validation]
         residual = np.full_like(Y, np.nan)
         errors = np.zeros(len(self._alphas))
         fits = []
         for block in self._blocks or []:
-            place = np.flatnonzero(np.isin(self.validation, block))
+            place = np.flatnonzero(np.isin(self._validation, block))
             if not len(place):
                 continue
-            part = self.validation[place]
+            part = self._validation[place]
             values = self._design.gather(part)
             weights = self._weights[part]
             without = self._without(path, block)
@@ -253,10 +240,12 @@ def table_order(scales: NDArray, data: Training) -> OrderEffect:
     distribution in any order, so the length scales may have been learned from them.
     """
     index = contiguous_blocks(np.arange(len(data.Y))).ravel()
+    n = len(index)
     rng = np.random.default_rng(0)  # not part of the fit
-    return Ridge(scales, data.take(index), _ORDER_LANDMARKS, rng).order()
+    landmarks = drawn_rows(n, _ORDER_LANDMARKS, rng)
+    return Ridge(scales, data.take(index), landmarks, np.arange(n)).order()
 
 
-def _drawn(n: int, count: int, rng: np.random.Generator) -> NDArray:
+def drawn_rows(n: int, count: int, rng: np.random.Generator) -> NDArray:
     """Return at most `count` of n rows, ascending."""
     return np.sort(rng.choice(n, min(count, n), replace=False))

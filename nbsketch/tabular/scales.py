@@ -15,7 +15,7 @@ from nbsketch.gram import CompiledForm
 from nbsketch.gram.dense import upper_triangle
 from nbsketch.kernels import LEARNABLE, StationaryKernel
 from nbsketch.rows.transform import InputScaler
-from nbsketch.tabular.leaves import pooled_error
+from nbsketch.tabular.leaves import solve_leaf
 from nbsketch.tuning.blocks import learn
 from nbsketch.tuning.descent import Budget
 from nbsketch.tuning.rows import Rows, Training
@@ -122,8 +122,8 @@ def preprocessed(rows: Rows) -> Training:
 
 def learn_scales(
     rows: Rows, rng: np.random.Generator, budget: Budget
-) -> tuple[InputScaler, list[Scales]]:
-    """Return the preprocessing, and the kernels of the members with their penalties.
+) -> tuple[InputScaler, Training, list[Scales]]:
+    """Return the preprocessing, preprocessed rows, and kernels with their penalties.
 
     Length scales of the smooth family are searched, with feature selection if there are
     many; the search for the rough family starts from them (shared length scales: 1.04
@@ -153,7 +153,7 @@ def learn_scales(
         wide = smooth.inverse * np.exp(_WIDE)
         smoother = Scales(SMOOTHER, wide, smooth.tau)
         scales.append(best_penalty(data, smoother, sample))
-    return rows.scaler, scales
+    return rows.scaler, data, scales
 
 
 def _rough_point(
@@ -232,11 +232,27 @@ def left_out_error(
 ) -> Callable[[float], float]:
     """Return the leave-one-out error of a member on some leaves, for a penalty.
 
-    `leaves` are the rows of each leaf; kernel matrices are computed once.
+    `leaves` are the rows of each leaf; kernel matrices are computed once. The error is
+    the weighted mean square of the residuals, infinite if a matrix is singular.
     """
-    taken = [data.take(index) for index in leaves]
-    pairs = [(upper_triangle(scales.form, part.rows), part) for part in taken]
-    return partial(pooled_error, pairs)
+    parts = [data.take(index) for index in leaves]
+    matrices = [upper_triangle(scales.form, part.rows) for part in parts]
+
+    def error(tau: float) -> float:
+        total = 0.0
+        count = 0.0
+        for K, part in zip(matrices, parts, strict=True):
+            try:
+                residual = solve_leaf(K, part, tau, len(K)).residual
+            except np.linalg.LinAlgError:
+                return np.inf
+            squares = np.square(residual).sum(axis=1)
+            w = np.isfinite(squares) * part.weights
+            total += w @ np.nan_to_num(squares)
+            count += w.sum()
+        return total / count if count else np.inf
+
+    return error
 
 
 def ratio_of_halves(data: Training, scales: Scales, rng: np.random.Generator) -> float:

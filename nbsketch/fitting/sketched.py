@@ -23,6 +23,7 @@ from nbsketch._sketch_map import (
 from nbsketch.fitting.objective import Objective, Problem
 from nbsketch.fitting.plan import Plan, is_auto
 from nbsketch.kernels import LEARNABLE_NAMES, Kernel, PrecomputedKernel
+from nbsketch.rows.copies import merged_weights
 from nbsketch.rows.partitions import PartitionedRows
 from nbsketch.rows.transform import (
     PREPROCESSINGS,
@@ -41,10 +42,11 @@ from nbsketch.sketches import (
 from nbsketch.sketches.landmarks import DataSketch
 from nbsketch.solvers.design import Design
 from nbsketch.solvers.left_out import Folds
-from nbsketch.tuning import tune
+from nbsketch.tuning.descent import Budget
+from nbsketch.tuning.tuner import BEST_FAMILY, ITERATIONS, ScaleSearch
 
-# Kernels by name with learnable length scales, and the argument of `tune`.
-_FAMILIES = LEARNABLE_NAMES | {"auto": "auto"}
+# Kernels by name with learnable length scales, and their families.
+_FAMILIES = LEARNABLE_NAMES | {"auto": BEST_FAMILY}
 # Share of the time of a limited fit for learning length scales.
 _LEARNING = 0.4
 # Length scales cannot be estimated from fewer samples.
@@ -159,7 +161,8 @@ def prepare_inputs(
     is_learned = is_free and is_learnable(plan.kernel, X) and X.shape[0] >= LEAST_ROWS
     if target is not None and is_learned:
         # Length scales replace standardization: None means features without ranks.
-        return learn_inputs(X, target, plan.kernel, size, rng, columns or "standard")
+        columns = "both" if columns == "auto" else columns or "standard"
+        return learn_inputs(X, target, plan.kernel, size, rng, columns)
     scaler = None
     if columns in PREPROCESSINGS:
         weights = None if target is None else target.weights
@@ -176,21 +179,13 @@ def learn_inputs(
     preprocessing: str = "standard",
 ) -> Inputs:
     """Learn length scales for targets of at least 30 samples."""
-    tuned = tune(
-        X,
-        target.targets,
-        family=_FAMILIES[kernel],
-        preprocessing=preprocessing,
-        size=size,
-        sample_weight=target.weights,
-        alpha=target.alpha,
-        robust=target.robust,
-        cv=target.folds,
-        is_distinct=target.is_distinct,
-        rng=rng,
-        max_seconds=_LEARNING * seconds_left(),
-        callback=report_search,
-    )
+    weights = target.weights
+    if not target.is_distinct and not isinstance(X, PartitionedRows):
+        weights = merged_weights(X, target.targets, weights)
+    budget = Budget(ITERATIONS, _LEARNING * seconds_left(), report_search)
+    search = ScaleSearch(preprocessing, size, rng, budget)
+    options = _FAMILIES[kernel], target.alpha, target.robust
+    tuned = search.learn(X, target.targets, weights, target.folds, *options)
     rows = transformed(X, tuned.scaler)
     scales = tuned.length_scales
     return Inputs(rows, tuned.kernel, tuned.scaler, scales, tuned.alpha)

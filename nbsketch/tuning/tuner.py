@@ -17,7 +17,6 @@ from nbsketch._report.validation import check_choice, check_integer, random_gene
 from nbsketch.kernels import LEARNABLE, Kernel, StationaryKernel
 from nbsketch.rows.copies import merged_weights
 from nbsketch.rows.outliers import NORMAL, inliers, is_learned, noise_scale
-from nbsketch.rows.partitions import PartitionedRows
 from nbsketch.rows.splits import as_folds, block_labels, merges_copies
 from nbsketch.rows.transform import MANY, PREPROCESSINGS, InputScaler, fit_scaler
 from nbsketch.solvers.left_out import Fold
@@ -37,6 +36,8 @@ from nbsketch.tuning.search import (
     spread_start,
 )
 
+# Default maximum of the iterations of all descents together.
+ITERATIONS = 300
 # Residual, in standard deviations, beyond which a row is trimmed,
 OUT = 4.0
 # and within which it is restored.
@@ -54,7 +55,7 @@ _RANK = 5
 _REACH = 1.5
 # The family of "auto". Small models cannot choose it: they favor smooth families, which
 # have larger errors in the final model.
-_BEST = "matern-3/2"
+BEST_FAMILY = "matern-3/2"
 # If there are at most this many features, all of them are also searched,
 _CHEAP = 100
 # unless this share of them is selected;
@@ -131,9 +132,8 @@ def tune(
     robust: bool = False,
     cv: int | Iterable[tuple[Any, Any]] | Sequence[Fold] | None = None,
     groups: NDArray | None = None,
-    max_iter: int = 300,
+    max_iter: int = ITERATIONS,
     max_seconds: float = np.inf,
-    is_distinct: bool = False,
     rng: Any = None,
     callback: Callable[[int, float], Any] | None = None,
 ) -> Tuned:
@@ -188,8 +188,6 @@ def tune(
     max_seconds : float, default=inf
         Time after which no iteration starts. With a finite value the result depends on
         the speed of the computer.
-    is_distinct : bool, default=False
-        Whether duplicates have been merged before, so that none are looked for.
     rng : None, int or Generator, default=None
         Random state. Pass an int for reproducible results.
     callback : callable, default=None
@@ -215,36 +213,15 @@ def tune(
     check_choice("preprocessing", preprocessing, ["auto", *PREPROCESSINGS])
     check_integer("size", size)
     check_integer("max_iter", max_iter)
-    budget = Budget(max_iter, max_seconds, callback)
-    family = _BEST if family == "auto" else family
     columns = "both" if preprocessing == "auto" else preprocessing
+    budget = Budget(max_iter, max_seconds, callback)
     search = ScaleSearch(columns, size, random_generator(rng), budget)
     Y = np.asarray(Y, dtype=np.float64)
-    is_searched = not is_distinct and merges_copies(cv)
-    if is_searched and not isinstance(X, PartitionedRows):
+    if merges_copies(cv):
         sample_weight = merged_weights(X, Y, sample_weight)
-    weights = np.ones(len(X)) if sample_weight is None else sample_weight
-    weighed = np.flatnonzero(weights)
-    folds = as_folds(cv, len(X), groups, weights)
-    labels = block_labels(folds, len(X))
-    with one_thread():
-        # In ranks, a sample far outside would be a neighbor of the outermost.
-        kind = "standard" if robust else columns
-        first = fit_scaler(X, kind, search.rng, weighed, weights=weights)
-        given = Rows(
-            X, Y, weights, first, weighed, FAMILIES[family], np.inf, alpha, labels
-        )
-        rows, *_ = given.standardized()
-        point = None
-        if robust:
-            kept, cut, point = trim(rows, search.rng, budget)
-            scaler = fit_scaler(X, columns, search.rng, kept, weights=weights)
-            given = replace(given, scaler=scaler, kept=kept, cut=cut)
-            rows, *_ = given.standardized()
-            few = len(scaler.features) < MANY
-            point = shared_start(rows, point) if few else None
-        errors, best = search.choose(rows, search.candidates(rows, point))
-    return _result(best, LEARNABLE[family], len(weighed), errors)
+    folds = as_folds(cv, len(X), groups, sample_weight)
+    family = BEST_FAMILY if family == "auto" else family
+    return search.learn(X, Y, sample_weight, folds, family, alpha, robust)
 
 
 @dataclass(frozen=True)
@@ -257,6 +234,44 @@ class ScaleSearch:
     budget: Budget
     # With fewer columns, a search starts from equal length scales.
     few_columns: ClassVar[int] = MANY
+
+    def learn(
+        self,
+        X: Any,
+        Y: NDArray,
+        sample_weight: NDArray | None,
+        folds: Sequence[Fold] | None,
+        family: str,
+        alpha: float | None,
+        robust: bool,
+    ) -> Tuned:
+        """Return the result for samples without duplicates: see `tune`.
+
+        `folds` are left out together; None: single samples.
+        """
+        n = X.shape[0]
+        weights = np.ones(n) if sample_weight is None else sample_weight
+        weighed = np.flatnonzero(weights)
+        labels = block_labels(folds, n)
+        with one_thread():
+            # In ranks, a sample far outside would be a neighbor of the outermost.
+            kind = "standard" if robust else self.preprocessing
+            first = fit_scaler(X, kind, self.rng, weighed, weights=weights)
+            given = Rows(
+                X, Y, weights, first, weighed, FAMILIES[family], np.inf, alpha, labels
+            )
+            rows, *_ = given.standardized()
+            point = None
+            if robust:
+                kept, cut, point = trim(rows, self.rng, self.budget)
+                options = self.preprocessing, self.rng, kept
+                scaler = fit_scaler(X, *options, weights=weights)
+                given = replace(given, scaler=scaler, kept=kept, cut=cut)
+                rows, *_ = given.standardized()
+                few = len(scaler.features) < MANY
+                point = shared_start(rows, point) if few else None
+            errors, best = self.choose(rows, self.candidates(rows, point))
+        return _result(best, LEARNABLE[family], len(weighed), errors)
 
     def candidates(
         self, rows: Rows, warm: NDArray | None = None

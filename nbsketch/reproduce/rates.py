@@ -3,23 +3,29 @@
 Lin and Cevher, "Convergences of Regularized Algorithms and Stochastic Gradient Methods
 with Random Projections", JMLR 2020, on problems with known exponents: a
 `nbsketch.datasets.DiagonalDesign` of capacity gamma = 1/2 and targets of source zeta.
-Four quantities are measured against the number n of rows:
+With N = n^(1 / max(2 zeta + gamma, 1)), these are measured against the number n of
+rows:
 
-- the excess risk of each filter, of order n^(-2 zeta / (2 zeta + gamma)) if zeta is at
-  most its qualification (1 for ridge regression, which saturates beyond);
+- the excess risk of each filter, of order N^(-2 zeta) if zeta is at most its
+  qualification (1 for ridge regression, which saturates beyond);
 - the squared distance to the target in the norm of the space, for zeta > 1/2 of order
-  n^(-(2 zeta - 1) / (2 zeta + gamma));
+  N^(1 - 2 zeta);
 - the dimension of a random projection at which the excess risk of ridge regression
   (zeta > 1: iterated) is 1.25 times that without a projection. Up to logarithms, order
-  n^(gamma / (2 zeta + gamma)) suffices for randomized sketches (Corollary 3) and
-  leverage scores (Corollary 5), n^(1 / (2 zeta + gamma)) for plain Nystrom
-  sub-sampling (Corollary 4); for zeta > 1, zeta times these exponents. Also on an
-  `UnequalDesign`, on which the bounds of corollaries 3 and 4 part;
+  N^gamma suffices for randomized sketches (Corollary 3) and leverage scores (Corollary
+  5), N for plain Nystrom sub-sampling (Corollary 4, for 2 zeta + gamma > 1); for zeta >
+  1, zeta times these exponents. Also on an `UnequalDesign`, on which the bounds of
+  corollaries 3 and 4 part, and for squared distances in the norm of the space, with
+  2 zeta - 1 in place of zeta;
 - the excess risk of the projected stochastic gradient method in the four regimes of
-  step, batch and number of steps, of the same order as for the filters.
+  step, batch and number of steps, of the same order as for the filters;
 
-2 zeta + gamma > 1 in all cases; for zeta = 0.3 the target is not in the space of the
-kernel.
+and at a fixed number of rows, against the dimension m, the excess risk that a
+projection adds to that of ridge regression. By Theorem 1 with a penalty of the order of
+the projection error, m^(-1 / gamma) for sketches, it is of order m^(-2 zeta / gamma).
+
+For zeta = 0.2 and 0.3 the target is not in the space of the kernel, and 2 zeta + gamma
+is 0.9 and 1.1.
 """
 
 from __future__ import annotations
@@ -46,7 +52,7 @@ from nbsketch.solvers.sgm import REGIMES, sgm_regime, solve_sgm
 
 DESIGN = DiagonalDesign(capacity=0.5, n_modes=1024)
 NOISE = 0.3
-SOURCES = (0.3, 0.5, 1.0, 1.5)
+SOURCES = (0.2, 0.3, 0.5, 1.0, 1.5)
 FILTERS: dict[str, spectral.Filter] = {
     "ridge": spectral.RidgeFilter(),
     "iterated ridge": spectral.IteratedRidgeFilter(order=2),
@@ -75,9 +81,14 @@ _STOPS = 2.0 ** np.arange(1, 4.5, 0.5)
 # The step of regime I is large and retains much noise of the batches.
 _STEP_FACTORS = {"I": 0.25}
 SIZES = ENTRIES["rates"]["sizes"]
-_PROJECTIONS = ("projection", "unequal")
+_PROJECTIONS = ("projection", "unequal", "norm projection")
+# Rows and dimensions for the excess risk that a projection adds.
+_FIXED_ROWS = 8192
+_FIXED_DIMENSIONS = (4, 6, 8, 11, 16)
 # Plain Nystrom, by uniform subsampling, needs more landmarks than other sketches.
 PLAIN = "sub-sampling"
+# Projections of the stochastic gradients, and what is added to the name of a regime.
+_GRADIENT_SKETCHES = {"": "p-sparsified", f", {PLAIN}": PLAIN}
 
 
 @dataclass(frozen=True)
@@ -159,17 +170,24 @@ def measure(replicate: int, n: int) -> Iterator[Row]:
     rng = np.random.default_rng([replicate, n])
     sample = DesignSample.draw(n, rng)
     risks = filter_risks(sample, FILTERS)
+    distances = filter_risks(sample, FILTERS, power=0.0)
     parts = {
         "filter": _least(risks),
-        "norm": _distances(sample),
+        "norm": _with_rate(_least(distances)),
         "projection": _dimensions(sample, risks, rng),
         "sgm": _gradients(sample, rng),
         "unequal": _unequal(n, rng),
+        "norm projection": _dimensions(sample, distances, rng, 0.0),
     }
     for part, curves in parts.items():
         for series, source, value in curves:
             row = {"part": part, "series": series, "source": source}
             yield row | {"n": n, "replicate": replicate, "value": value}
+    for size, series, source, value in _added(sample, risks["ridge"], rng):
+        row = {"part": "dimension", "series": series, "source": source}
+        has_added = value > 0  # a projection may also reduce the risk
+        row |= {"n": size, "replicate": replicate}
+        yield row | {"value": value if has_added else None}
 
 
 def _least(risks: dict[str, NDArray]) -> Iterator[Found]:
@@ -179,17 +197,24 @@ def _least(risks: dict[str, NDArray]) -> Iterator[Found]:
             yield name, source, value
 
 
-def _distances(sample: DesignSample) -> Iterator[Found]:
-    """Yield the smallest squared distance in the norm, if the theorem has a rate."""
-    for name, source, value in _least(filter_risks(sample, FILTERS, power=0.0)):
+def _with_rate(distances: Iterator[Found]) -> Iterator[Found]:
+    """Yield the squared distances in the norm for which the theorem has a rate."""
+    for name, source, value in distances:
         if 0.5 < source <= FILTERS[name].qualification:
             yield name, source, value
 
 
 def _dimensions(
-    sample: DesignSample, exact: dict[str, NDArray], rng: np.random.Generator
+    sample: DesignSample,
+    exact: dict[str, NDArray],
+    rng: np.random.Generator,
+    power: float = 0.5,
 ) -> Iterator[Found]:
-    """Yield series, source and the dimension required for a projection."""
+    """Yield series, source and the dimension required for a projection.
+
+    `exact` are the risks without a projection, of the same `power`; in the norm of the
+    space (0), targets outside it are omitted.
+    """
     n = len(sample.X)
     most = min(_LARGEST_DIMENSION, n // 2)
     sizes = np.unique(np.rint(2 ** np.arange(1, np.log2(most) + 0.1, 0.5)).astype(int))
@@ -204,17 +229,20 @@ def _dimensions(
             # The first rows of these sketches are a smaller sketch of the same kind.
             basis = projection(sample, recipe, rng)
             for size in sizes:
-                by_filter = filter_risks(sample, filters, basis[:, :size], alphas=best)
+                part = basis[:, :size]
+                by_filter = filter_risks(sample, filters, part, power, best)
                 draws.append([by_filter[f][k, k] for k, f in enumerate(_PROJECTED)])
         return np.mean(np.reshape(draws, (_DRAWS, len(sizes), -1)), axis=0)
 
     risks_by_name = {name: risks_of(sketch_of(name, most)) for name in SKETCHES}
     # The level of the scores in Corollary 5, with a largest eigenvalue of 1.
-    levels = [n ** (-1 / (2 * source + DESIGN.capacity)) for source in SOURCES]
+    levels = [n ** -_rate(source) for source in SOURCES]
     by_level = [risks_of(sketches.LeverageSketch(most, level)) for level in levels]
     risks_by_name["leverage"] = np.diagonal(by_level, axis1=0, axis2=2)
     for name, risks in risks_by_name.items():
         for k, source in enumerate(SOURCES):
+            if source <= 0.5 - power:
+                continue
             ratios = risks[:, k] / curves[k].min()
             yield name, source, first_crossing(sizes, ratios, FACTOR)
 
@@ -224,6 +252,26 @@ def _unequal(n: int, rng: np.random.Generator) -> Iterator[Found]:
     design = UnequalDesign(DESIGN.capacity, DESIGN.n_modes)
     sample = DesignSample.draw(n, rng, design)
     yield from _dimensions(sample, filter_risks(sample, FILTERS), rng)
+
+
+def _added(
+    sample: DesignSample, exact: NDArray, rng: np.random.Generator
+) -> Iterator[tuple[int, str, float, float]]:
+    """Yield dimension, sketch, source and the added risk at the best penalties."""
+    most = max(_FIXED_DIMENSIONS)
+    ridge = {"": FILTERS["ridge"]}
+    for name in SKETCHES if len(sample.X) == _FIXED_ROWS else ():
+        recipe = sketch_of(name, most)
+        bases = [projection(sample, recipe, rng) for _ in range(_DRAWS)]
+        for size in _FIXED_DIMENSIONS:
+            parts = [basis[:, :size] for basis in bases]
+            risks = [
+                filter_risks(sample, ridge, part)[""].min(axis=0) for part in parts
+            ]
+            added = np.mean(risks, axis=0) - exact.min(axis=0)
+            for source, value in zip(SOURCES, added, strict=True):
+                if source <= 1:  # beyond, ridge regression saturates
+                    yield size, name, source, value
 
 
 def projection(
@@ -266,9 +314,10 @@ def _gradients(sample: DesignSample, rng: np.random.Generator) -> Iterator[Found
     """Yield series, source and the excess risk at the best number of steps."""
     n = len(sample.X)
     gamma = DESIGN.capacity
-    for source in PROJECTED_SOURCES if n <= _MOST_ROWS else ():
-        dimension = round(_SPARE * n ** (gamma / (2 * source + gamma)))
-        basis = projection(sample, sketches.PSparsifiedSketch(dimension), rng)
+    pairs = product(PROJECTED_SOURCES, _GRADIENT_SKETCHES.items())
+    for source, (suffix, sketch) in pairs if n <= _MOST_ROWS else ():
+        dimension = round(_SPARE * n ** (gamma * _rate(source)))
+        basis = projection(sample, sketch_of(sketch, dimension), rng)
         Z = sample.X @ basis
         y = sample.targets[:, [SOURCES.index(source)]]
         Y = y + NOISE * rng.standard_normal((n, _NOISES))
@@ -279,7 +328,7 @@ def _gradients(sample: DesignSample, rng: np.random.Generator) -> Iterator[Found
             options = {"step": factor * step, "batch_size": batch, "n_steps": stops[-1]}
             path = solve_sgm(Z, Y, **options, checkpoints=stops, rng=rng).path
             risks = [DESIGN.excess_risk(basis @ i.coef, source).mean() for i in path]
-            yield name, source, min(risks)
+            yield name + suffix, source, min(risks)
 
 
 def points(replicates: int, quick: bool) -> Points:
@@ -287,29 +336,37 @@ def points(replicates: int, quick: bool) -> Points:
     return list(product(range(replicates), SIZES[quick]))
 
 
+def _rate(source: float) -> float:
+    """Return the exponent of 1 / n in the best penalty."""
+    return 1 / max(2 * source + DESIGN.capacity, 1.0)
+
+
 def theory(part: str, series: str, source: float) -> float:
     """Return the theoretical exponent of n.
 
     Parameters
     ----------
-    part : {"filter", "norm", "projection", "unequal", "sgm"}
+    part : {"filter", "norm", "projection", "unequal", "norm projection", "sgm", \
+            "dimension"}
         Excess risk of a filter, its squared distance in the norm of the space,
-        dimension of a projection (on both designs), or excess risk of stochastic
-        gradients.
+        dimension of a projection (on both designs, and in the norm), excess risk of
+        stochastic gradients, or the excess risk that a projection of dimension n adds.
     series : str
         Name of the filter, the sketch or the regime.
     source : float
         Exponent zeta of the target.
     """
     gamma = DESIGN.capacity
+    if part == "dimension":
+        return -2 * source / gamma
     if part in _PROJECTIONS:
-        exponent = (1 if series == PLAIN else gamma) / (2 * source + gamma)
-        return max(1.0, source) * exponent
+        smoothness = 2 * source - 1 if part == "norm projection" else source
+        return max(1.0, smoothness) * (1 if series == PLAIN else gamma) * _rate(source)
     if part == "norm":
-        return (1 - 2 * source) / (2 * source + gamma)
+        return (1 - 2 * source) * _rate(source)
     if part == "filter":
         source = min(source, FILTERS[series].qualification)
-    return -2 * source / (2 * source + gamma)
+    return -2 * source * _rate(source)
 
 
 def summarize(values: Rows) -> Rows:
@@ -331,9 +388,9 @@ def panels(values: Rows) -> list[Panel]:
         by_part.setdefault((part, source), []).append(curve)
     result = []
     for (part, source), curves in by_part.items():
-        title, quantity = ENTRIES["rates"]["parts"][part]
+        title, quantity, x = ENTRIES["rates"]["parts"][part]
         lines = curves + _theory_lines(part, source, curves[-1])
-        result.append(Panel(f"{title}zeta = {source:g}", "n", quantity, lines, "xy"))
+        result.append(Panel(f"{title}zeta = {source:g}", x, quantity, lines, "xy"))
     return result
 
 
@@ -341,7 +398,8 @@ def _theory_lines(part: str, source: float, curve: Curve) -> list[Curve]:
     """Return lines with the theoretical slopes, through the middle of a curve."""
     x = np.log(curve.x)
     y = np.log(curve.y)
-    series = {"theory": "Gaussian" if part in _PROJECTIONS else "Landweber"}
+    has_filters = part in ("filter", "norm")
+    series = {"theory": "Landweber" if has_filters else "Gaussian"}
     if part in _PROJECTIONS:
         series = {f"theory, {PLAIN}": PLAIN, **series}
     lines = []

@@ -486,8 +486,14 @@ class DualSample(SplitSample):
         """Return ridge regression on a few landmarks, with its penalty for the loss."""
         Y = without_tails(objective)
         weights = objective.weights
-        args = Y, weights, objective.fit_intercept, SquareLoss(), np.eye(Y.shape[1])
-        square = LeastSquaresObjective(*args, folds=objective.folds)
+        square = LeastSquaresObjective(
+            Y,
+            weights,
+            objective.fit_intercept,
+            SquareLoss(),
+            np.eye(Y.shape[1]),
+            folds=objective.folds,
+        )
         fitted = super().first(data, square)
         return fitted._replace(alpha=fitted.alpha * objective.slope_ratio())
 

@@ -28,10 +28,9 @@ from nbsketch.outputs import IdentityOutput, as_output
 from nbsketch.rows.outliers import NORMAL, clipped, medians
 from nbsketch.solvers._linear.conjugate_gradients import RotatedOutputs
 from nbsketch.solvers._newton.start import class_starts
-from nbsketch.solvers.conjugate import relative_gap
 from nbsketch.solvers.design import Design
 from nbsketch.solvers.dual import dual_path, joint_dual_path
-from nbsketch.solvers.exact import solve_exact
+from nbsketch.solvers.exact import certified_exact
 from nbsketch.solvers.filters import Filter, LandweberFilter, RidgeFilter
 from nbsketch.solvers.left_out import (
     fold_errors,
@@ -128,8 +127,9 @@ class ScalarObjective(Objective):
         return tuple(self.targets.T)
 
     def _starts(self, design: Design, alpha: float) -> tuple[State | None, ...]:
-        args = self.targets, self.loss, alpha, self.weights, self.fit_intercept
-        return class_starts(design, *args)  # the unit of labels is 1
+        return class_starts(
+            design, self.targets, self.loss, alpha, self.weights, self.fit_intercept
+        )  # the unit of labels is 1
 
     @property
     def _stochastic(self) -> dict[str, Any]:
@@ -262,20 +262,26 @@ class JointQuantileObjective(Objective):
         A function that all levels share then has the same penalty in both problems.
         """
         level = min(self.quantiles, key=lambda level: abs(level - 0.5))
-        args = self.targets, self.weights, self.fit_intercept, PinballLoss(level)
         shared = self.factor.sum(axis=1)
         ratio = float(shared @ shared) / self.n_levels
-        return ScalarObjective(*args, folds=self.folds), ratio
+        return ScalarObjective(
+            self.targets,
+            self.weights,
+            self.fit_intercept,
+            PinballLoss(level),
+            folds=self.folds,
+        ), ratio
 
     def dual_path(
         self, K: Any, alphas: Iterable[float], **options: Any
     ) -> Iterator[Solution]:
         """Yield the solution on all rows of a kernel matrix for each penalty."""
-        levels = (self.quantiles, self.factor)
         options = self._options(options)
         center = self._center()[0]
         targets = self.targets[:, 0] - center
-        for solution in joint_dual_path(K, targets, *levels, alphas, **options):
+        for solution in joint_dual_path(
+            K, targets, self.quantiles, self.factor, alphas, **options
+        ):
             yield solution._replace(intercept=solution.intercept + center)
 
     def cheaper(self) -> Self:
@@ -296,9 +302,14 @@ class JointQuantileObjective(Objective):
         return {"loss": PinballLoss(), **shape}
 
     def _solve(self, design: Design, y: NDArray, alpha: float, **options: Any) -> Any:
-        args = y, self.quantiles, self.factor, alpha
         return solve_joint_pinball(
-            design, *args, non_crossing=self.non_crossing, **options
+            design,
+            y,
+            self.quantiles,
+            self.factor,
+            alpha,
+            non_crossing=self.non_crossing,
+            **options,
         )
 
     def _couple(self, coef: NDArray) -> NDArray:
@@ -382,8 +393,11 @@ class LeastSquaresObjective(RadialObjective):
         solution = solution._replace(path=path)
         if validation is not None or self.folds is not None:
             return solution
-        args = design, self.targets, solution.alpha, self.weights
-        return solution._replace(order=order_effect(relative, filter, *args))
+        return solution._replace(
+            order=order_effect(
+                relative, filter, design, self.targets, solution.alpha, self.weights
+            )
+        )
 
     def errors_left_out(
         self, design: Design, alpha: float | None, rng: np.random.Generator
@@ -427,8 +441,7 @@ class LeastSquaresObjective(RadialObjective):
 
     def solve_gram(self, K: NDArray, alpha: float) -> FeatureSolution:
         """Solve without a sketch, for the Gram matrix of the samples."""
-        A, b, objective = solve_exact(K, self.targets, alpha, **self.problem())
-        gap = relative_gap(K, self.rotated(), A, alpha)
+        A, b, objective, gap = certified_exact(K, self.rotated(), alpha)
         return FeatureSolution(A, b, alpha, objective, gap)
 
     def losses(self, fitted: NDArray) -> NDArray:
@@ -564,8 +577,7 @@ class SpectralObjective(LeastSquaresObjective):
         if self.folds is not None:
             return fold_errors(*args, self.folds, self.weights)
         if self.criterion == "gcv":
-            criterion = spectrum, filter, alphas, self.weights
-            return generalized_cross_validation(*criterion)
+            return generalized_cross_validation(spectrum, filter, alphas, self.weights)
         return leave_one_out(*args, self.weights)
 
     def _solution(

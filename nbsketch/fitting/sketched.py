@@ -85,8 +85,14 @@ class TuningTarget(NamedTuple):
     def of(cls, objective: Objective, alpha: float | None, is_distinct: bool) -> Self:
         """Return the problem of an objective with a penalty, if given."""
         square = None if alpha is None else alpha / objective.slope_ratio()
-        args = objective.targets, objective.weights, objective.is_robust, square
-        return cls(*args, objective.folds, is_distinct)
+        return cls(
+            objective.targets,
+            objective.weights,
+            objective.is_robust,
+            square,
+            objective.folds,
+            is_distinct,
+        )
 
 
 class Inputs(NamedTuple):

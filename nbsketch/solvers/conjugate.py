@@ -29,7 +29,6 @@ from nbsketch.solvers._linear.conjugate_gradients import (
     ConjugateGradients,
     KernelOperator,
     RotatedOutputs,
-    StoredMatrix,
     as_operator,
     check_columns,
 )
@@ -211,8 +210,9 @@ class ConjugateSearch:
     def _report(self) -> None:
         gaps = self.certificate
         if self.n_passes:
-            sums = gaps.objective.sum(), (gaps.gap + gaps.noise).sum()
-            self.progress.report(self.n_passes, *sums)
+            self.progress.report(
+                self.n_passes, gaps.objective.sum(), (gaps.gap + gaps.noise).sum()
+            )
 
 
 class ConjugateOptions(TypedDict, total=False):
@@ -418,16 +418,6 @@ def solve_columns(
     width = len(outputs.values)
     parts = [slice(i * width, (i + 1) * width) for i in range(len(alphas))]
     return [search.solution(columns) for columns in parts]
-
-
-def relative_gap(
-    K: NDArray, outputs: RotatedOutputs, coef: NDArray, alpha: float
-) -> float:
-    """Return the maximum certified relative gap of columns of coefficients (n, d)."""
-    system = KernelSystem(StoredMatrix(K), outputs, [alpha])
-    A = outputs.rotate(coef)
-    gaps = system.certify(A, system.product(A, slice(None)))
-    return float(gaps.relative_gap.max(initial=0))
 
 
 def solve_nystrom(

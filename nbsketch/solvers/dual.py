@@ -157,8 +157,11 @@ class DualPath:
             for problem, start in zip(problems, starts, strict=True):
                 # a mean over all terms, not rows
                 scaled = replace(problem, alpha=alpha / problem.outputs)
-                args = matrix, scaled, precondition, start, limits, self._report
-                self._searches.append(DualSearch(*args))
+                self._searches.append(
+                    DualSearch(
+                        matrix, scaled, precondition, start, limits, self._report
+                    )
+                )
             run_together(matrix, [search.run() for search in self._searches])
             solution = self._solution()
             self.state = solution.state

@@ -72,9 +72,16 @@ def solve_exact(
     >>> A.round(2).tolist(), b.round(2).tolist(), round(objective, 4)
     ([[-0.5], [0.5]], [0.5], 0.0625)
     """
-    rotated = RotatedOutputs(Y, output, sample_weight, fit_intercept)
+    outputs = RotatedOutputs(Y, output, sample_weight, fit_intercept)
+    return certified_exact(K, outputs, alpha)[:3]
+
+
+def certified_exact(
+    K: NDArray, outputs: RotatedOutputs, alpha: float
+) -> tuple[NDArray, NDArray, float, float]:
+    """Return coefficients, intercepts, objective, and the largest relative gap."""
     operator = StoredMatrix(K)
-    system = KernelSystem(operator, rotated, [alpha])
+    system = KernelSystem(operator, outputs, [alpha])
     A = np.zeros(system.shape)
     weights = system.weights
     kept = np.flatnonzero(weights > 0)
@@ -83,10 +90,14 @@ def solve_exact(
         matrix = operator.block(kept)
         sides = np.column_stack([system.Y[np.ix_(kept, same)], np.ones(len(kept))])
         solved = solve_shifted(matrix, sides, shift, weights[kept], alpha)
-        A[np.ix_(kept, same)] = centered(solved[:, :-1], solved[:, -1], fit_intercept)
+        A[np.ix_(kept, same)] = centered(
+            solved[:, :-1], solved[:, -1], outputs.fit_intercept
+        )
     product = system.product(A, slice(None))
-    coef, b, unused = rotated.restore(A, system.intercept(A, product))
-    return coef, b, float(system.certify(A, product).objective.sum()) + unused
+    coef, b, unused = outputs.restore(A, system.intercept(A, product))
+    gaps = system.certify(A, product)
+    worst = float(gaps.relative_gap.max(initial=0))
+    return coef, b, float(gaps.objective.sum()) + unused, worst
 
 
 def solve_shifted(

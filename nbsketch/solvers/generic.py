@@ -358,5 +358,6 @@ def solve_generic(
         design, alpha, sample_weight, fit_intercept, y=y, loss=loss, T=ONE, tol=tol,
         losses=RowLoss(-unbounded, unbounded, gam=1.0),
     )  # fmt: skip
-    args = problem, GenericSearch, tol, max_iter, state, callback
-    return minimize(*args, is_scalar=True)
+    return minimize(
+        problem, GenericSearch, tol, max_iter, state, callback, is_scalar=True
+    )

@@ -489,8 +489,9 @@ def without_rows(
     """
     n = spectrum.n_samples
     Y = Y @ spectrum.rotation - spectrum.y_mean
-    basis = spectrum.z_mean, spectrum.vectors
-    lost = design.total(block_moments, *basis, rows=[Y, weights])
+    lost = design.total(
+        block_moments, spectrum.z_mean, spectrum.vectors, rows=[Y, weights]
+    )
     gram = n * np.diag(spectrum.values) - lost[0]
     cross = n * spectrum.cross - lost[1]
     z_sum = -lost[2]

@@ -109,8 +109,7 @@ def solve_scalar(
     search: Any = NewtonSearch if problem.losses.has_kinks else SmoothSearch
     if isinstance(design, LandmarkDesign):
         search = PassesSearch
-    args = problem, search, tol, max_iter, state, callback
-    return minimize(*args, is_scalar=True)
+    return minimize(problem, search, tol, max_iter, state, callback, is_scalar=True)
 
 
 def solve_joint_pinball(

@@ -93,8 +93,15 @@ class RowLoss:
         """Return the dual point of the loss smoothed by sigma around a center."""
         a = np.empty(res.shape)
         inside = np.empty(res.shape, dtype=bool)
-        args = res.ravel(), weights.ravel(), center.ravel(), *self._numbers, sigma
-        sums = jit.dual_point(*args, a.ravel(), inside.ravel())
+        sums = jit.dual_point(
+            res.ravel(),
+            weights.ravel(),
+            center.ravel(),
+            *self._numbers,
+            sigma,
+            a.ravel(),
+            inside.ravel(),
+        )
         return RowPoint(a, inside, *sums)
 
     def slopes(
@@ -107,8 +114,15 @@ class RowLoss:
         sigma: float,
     ) -> tuple[float, float]:
         """Return two derivatives of the smoothed loss sum at ``res - t move``."""
-        args = res.ravel(), move.ravel(), weights.ravel(), center.ravel()
-        return jit.slope_along(t, *args, *self._numbers, sigma)
+        return jit.slope_along(
+            t,
+            res.ravel(),
+            move.ravel(),
+            weights.ravel(),
+            center.ravel(),
+            *self._numbers,
+            sigma,
+        )
 
     def values(self, res: NDArray) -> NDArray:
         """Return the losses."""
@@ -117,8 +131,7 @@ class RowLoss:
 
     def young(self, res: NDArray, weights: NDArray, a: NDArray) -> float:
         """Return ``sum_i s_i (psi_i(r_i) + psi_i*(a_i) - a_i r_i)``, term by term."""
-        args = res.ravel(), weights.ravel(), a.ravel()
-        return jit.young_sum(*args, *self._numbers)
+        return jit.young_sum(res.ravel(), weights.ravel(), a.ravel(), *self._numbers)
 
     def kink_distance(self, res: NDArray, center: NDArray, sigma: float) -> NDArray:
         """Return the distance of each residual before its dual point changes.

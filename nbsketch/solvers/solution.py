@@ -35,8 +35,9 @@ class Progress:
     def report(self, step: int, objective: Any, gap: Any) -> None:
         """Call back with numbers of the best point so far."""
         if self.callback is not None and not self.stopped:
-            numbers = float(objective), float(gap), self.seconds
-            self.stopped = bool(self.callback(step, *numbers))
+            self.stopped = bool(
+                self.callback(step, float(objective), float(gap), self.seconds)
+            )
 
 
 class State(NamedTuple):

@@ -465,8 +465,9 @@ class DualSearch:
         first = slope - float((p.weights * self.point.a) @ move) / p.n
         if not first < 0:
             return 0.0
-        numbers = first, p.n, slope, curvature
-        return convex_step(lambda t: p.rows.slopes(t, res, *smoothed), *numbers)
+        return convex_step(
+            lambda t: p.rows.slopes(t, res, *smoothed), first, p.n, slope, curvature
+        )
 
     def _assess(self) -> Steps[None]:
         """Certify the current point if its estimated gap is small; report the best."""

@@ -497,8 +497,9 @@ class SketchedSystem(ColumnSystem):
         self._largest = largest_value(self.core, self.n)
         rows = self.weights
         self.factors = self._preconditioner(columns, rows)
-        kept = self.factors.upper, self._largest, alpha, tol
-        self.columns = as_rounded(columns, *kept)
+        self.columns = as_rounded(
+            columns, self.factors.upper, self._largest, alpha, tol
+        )
         sides = np.column_stack([rows[:, None] * self.Y, rows]) / self.n
         products = self.columns.adjoint(sides)
         self.right = products[:, :-1]

@@ -231,8 +231,9 @@ class NewtonProblem:
         self, res: NDArray, center: NDArray, sigma: float
     ) -> tuple[NDArray, Any, NDArray, float]:
         """Return the fields of a `RowPoint`, with a total for each term."""
-        args = res, self.entry_weights, center, sigma
-        a, inside, total, young = self.losses.point(*args)
+        a, inside, total, young = self.losses.point(
+            res, self.entry_weights, center, sigma
+        )
         totals = np.array([total]) if len(a) == 1 else a @ self.weights
         young = self.young(res, a) if self.ordered else young
         return a, inside, totals, young

@@ -218,8 +218,7 @@ class NewtonSearch(CertifiedSearch):
         move = part.predict(D, shift)
         inactive = np.vdot(active.inactive_gradient, D @ p.mixed_T)
         inactive += active.inactive_totals @ (shift @ p.mix)
-        rows = active.res, move, active.center
-        t = self._step_length(part, *rows, D, float(inactive))
+        t = self._step_length(part, active.res, move, active.center, D, float(inactive))
         farthest = max(float(move.max()), -float(move.min()))
         if t * farthest > active.reach:
             t = active.reach / farthest
@@ -233,8 +232,9 @@ class NewtonSearch(CertifiedSearch):
         self.young = active.young / p.n
         inside = np.maximum(self.gram.pivot, active.problem.mass(active.inside))
         mass = inside / (p.losses.gam + self.sigma)
-        sums = active.gradient, active.totals, mass
-        self.rho, self.error = p.descent(self.coef, *sums)
+        self.rho, self.error = p.descent(
+            self.coef, active.gradient, active.totals, mass
+        )
         return not active.has_left
 
     def _step_certificate(self) -> Certificate | None:
@@ -242,8 +242,9 @@ class NewtonSearch(CertifiedSearch):
 
     def _point_certificate(self) -> Certificate:
         now = self.active
-        point = self.coef, self.intercept, now.res
-        return self.problem.certify(*point, now.a, now.gradient)
+        return self.problem.certify(
+            self.coef, self.intercept, now.res, now.a, now.gradient
+        )
 
     def _certify(self) -> Certificate:
         p = self.problem

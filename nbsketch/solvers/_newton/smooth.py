@@ -87,8 +87,9 @@ class SmoothSearch(CertifiedSearch):
         self.a, self.curvature, totals, young = self._point()
         self.young = young / p.n
         self.gradient = p.design.rmv(p.weighted(self.a).T)
-        sums = self.gradient, totals, p.mass(self.curvature)
-        self.rho, self.error = p.descent(self.coef, *sums)
+        self.rho, self.error = p.descent(
+            self.coef, self.gradient, totals, p.mass(self.curvature)
+        )
         return True
 
     def _point(self) -> tuple[NDArray, Any, NDArray, float]:
@@ -110,9 +111,8 @@ class SmoothSearch(CertifiedSearch):
         """Return the Newton direction, with the stored preconditioner or a new one."""
         if self.is_stale:
             self.inverse = self._preconditioner()
-        limits = _FORCING, self.most_products
         step, self.move, count = conjugate_gradients(
-            self._hessian_product, self.inverse, -self.rho, *limits
+            self._hessian_product, self.inverse, -self.rho, _FORCING, self.most_products
         )
         self.is_stale = count > _FRESH
         return step
@@ -144,8 +144,9 @@ class SmoothSearch(CertifiedSearch):
         return None if self.sigma > 0 else self._point_certificate()
 
     def _point_certificate(self) -> Certificate:
-        point = self.coef, self.intercept, self.res, self.a
-        return self.problem.certify(*point, self.gradient, self.curvature)
+        return self.problem.certify(
+            self.coef, self.intercept, self.res, self.a, self.gradient, self.curvature
+        )
 
     def _certify(self) -> Certificate:
         """Certify the current point, with fresh sums if its estimated gap is small."""

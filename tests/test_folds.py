@@ -29,7 +29,7 @@ from nbsketch.solvers.left_out import (
 from nbsketch.solvers.ridge import cross_validation, ridge_path
 from nbsketch.solvers.spectrum import decompose
 from nbsketch.tuning import tune, tuner
-from nbsketch.tuning.search import criterion_of, isotropic_start
+from nbsketch.tuning.search import isotropic_start
 
 N, R, D = 29, 6, 3
 ALPHAS = np.array([1e-4, 0.05, 2.0])
@@ -339,7 +339,7 @@ def test_residuals_are_those_of_refits(family, n_outputs, weighted, with_rest):
         kernel = lambda X, Y, bandwidth: profile(X, Y, bandwidth, *nu)  # noqa: E731
         fit = ridge_on_landmarks(sample, kernel, point, rows)
         desired[rows] = sample.Y[rows] - fit(sample.X[rows])
-    criterion = criterion_of(sample._replace(family=FAMILIES[family]))
+    criterion = sample._replace(family=FAMILIES[family]).by_landmarks()
     if weighted:
         desired[sample.weights == 0] = 0
     assert_allclose(criterion.residuals(point), desired, rtol=0, atol=1e-6)
@@ -355,7 +355,7 @@ def test_blocks_of_one_row_are_the_leave_one_out_criterion(weighted):
     sample, point = some_sample(2, weighted, cut=0.7), some_point()
     blocks = sample._replace(blocks=np.arange(len(sample.X)))
     args = point[:-1], point[-1:]
-    pair = [criterion_of(part).path(*args) for part in (sample, blocks)]
+    pair = [part.by_landmarks().path(*args) for part in (sample, blocks)]
     assert_allclose(*pair, rtol=1e-8)
 
 

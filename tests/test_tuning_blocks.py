@@ -165,7 +165,7 @@ def test_blocks_of_many_columns_have_fewer_rows(monkeypatch):
     rng = np.random.default_rng(0)
     X = rng.normal(size=(4000, 2))
     rows = prepare(X, X, None, fit_scaler(X, "standard"), np.arange(4000))
-    data = Training.of(rows, rows.drawn(rng))
+    data = rows.take(rows.drawn(rng))
     assert len(data.Y) == 3500
     assert neighbors(data, np.ones(2), 64, rng).shape == (5, 64)
 

@@ -9,14 +9,13 @@ from numpy.testing import assert_allclose, assert_array_equal
 from reference import laplacian, matern
 from scipy.optimize import minimize_scalar
 from scipy.stats import multivariate_normal
-from tables import prepare
+from tables import Sample, prepare
 
 from nbsketch._jit.tuning import FAMILIES
 from nbsketch.rows.transform import fit_scaler
 from nbsketch.tuning import criterion as criteria
-from nbsketch.tuning.criterion import ExactCriterion, Sample
 from nbsketch.tuning.descent import Budget
-from nbsketch.tuning.search import Descents, criterion_of, settle, spread_start
+from nbsketch.tuning.search import Descents, settle, spread_start
 
 KERNELS = {
     "matern-3/2": lambda X, Y, bandwidth: matern(X, Y, bandwidth, 1.5),
@@ -85,7 +84,7 @@ def test_value_is_the_density_and_the_error_that_of_refits(
 ):
     monkeypatch.setattr(criteria, "_LEAST_EXACT_TAU", np.inf)
     sample = some_sample(n_outputs, weighted, family)
-    criterion = ExactCriterion(sample)
+    criterion = sample.by_evidence()
     assert_allclose(criterion(POINT)[0], evidence(sample, family), rtol=0, atol=1e-6)
     desired = left_out(sample, family)
     assert_allclose(criterion.error, desired, rtol=0, atol=1e-6)
@@ -99,7 +98,7 @@ def test_gradient_is_that_of_finite_differences(
     family, n_outputs, weighted, monkeypatch
 ):
     monkeypatch.setattr(criteria, "_LEAST_EXACT_TAU", np.inf)
-    criterion = ExactCriterion(some_sample(n_outputs, weighted, family))
+    criterion = some_sample(n_outputs, weighted, family).by_evidence()
     actual = criterion(POINT)[1]
     step = 1e-5
     desired = [
@@ -114,11 +113,11 @@ def test_single_precision_only_where_double_agrees(family, monkeypatch):
     sample, single = some_sample(2, True, family, m=300), {}
     for log_tau in (-1.0, -3.5, -6.0):
         point = np.append(POINT[:-1] - 1, log_tau)
-        single[log_tau] = ExactCriterion(sample)(point)
+        single[log_tau] = sample.by_evidence()(point)
     monkeypatch.setattr(criteria, "_LEAST_EXACT_TAU", np.inf)
     for log_tau, (value, gradient) in single.items():
         point = np.append(POINT[:-1] - 1, log_tau)
-        desired, by_point = ExactCriterion(sample)(point)
+        desired, by_point = sample.by_evidence()(point)
         assert_allclose(value, desired, rtol=0, atol=5e-5)
         assert_allclose(gradient, by_point, rtol=0, atol=1e-3)
         assert (value == desired) == (log_tau < -4)
@@ -191,16 +190,16 @@ def test_a_common_factor_is_the_best_of_all(best):
     # Factors around the middle one, of which the given one is the best.
     sample = some_sample(1, False, m=60)._replace(landmarks=np.arange(30))
     log_taus = np.linspace(-2, 2, 9)
-    criterion = criterion_of(sample)
+    criterion = sample.by_landmarks()
     tried = np.linspace(-4, 4, 33)
     errors = [criterion.path(np.full(3, log), log_taus).min() for log in tried]
     moves = np.arange(-2, 3) * 0.75
     point = np.append(np.full(3, tried[np.argmin(errors)] - moves[best]), 0.0)
-    found, moved = settle(sample, (moves, log_taus), point)
+    found, moved = settle(criterion, (moves, log_taus), point)
     expected = [criterion.path(point[:-1] + move, log_taus).min() for move in moves]
     assert np.argmin(expected) == best and found == expected[best]
     assert_allclose(moved[:-1], point[:-1] + moves[best])
     # The best of several points, each of which is moved by tau.
     far = point + 1.0
-    several = settle(sample, (np.zeros(1), log_taus), far, moved)
-    assert several[0] == settle(sample, (np.zeros(1), log_taus), moved)[0]
+    several = settle(criterion, (np.zeros(1), log_taus), far, moved)
+    assert several[0] == settle(criterion, (np.zeros(1), log_taus), moved)[0]

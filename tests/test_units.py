@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from numpy.testing import assert_allclose
+from tables import Sample
 
 import nbsketch
 from nbsketch import (
@@ -30,7 +31,6 @@ from nbsketch.kernels import GaussianKernel, LaplacianKernel
 from nbsketch.losses import HuberLoss
 from nbsketch.solvers.design import ArrayDesign
 from nbsketch.tuning import fit_scaler, tune
-from nbsketch.tuning.criterion import ExactCriterion, LeaveOneOut, Sample
 from nbsketch.tuning.descent import Budget, descent_of
 from nbsketch.tuning.search import least_log_tau
 
@@ -253,15 +253,15 @@ def test_rows_of_hardly_any_weight_do_not_change_the_criteria(weight):
     some = Sample(rows[:40], y[:40], np.ones(40), np.arange(20), code)
     # a mean weight of 1: tau is twice as large in the mean over all rows
     doubled = point + np.log([1, 1, 2])
-    value, slopes = ExactCriterion(every)(doubled)
-    desired, desired_slopes = ExactCriterion(some)(point)
+    value, slopes = every.by_evidence()(doubled)
+    desired, desired_slopes = some.by_evidence()(point)
     np.testing.assert_allclose(slopes, desired_slopes, atol=1e-4)
     # constants of the weights
-    other = ExactCriterion(every)(doubled + 0.1)[0]
-    change = ExactCriterion(some)(point + 0.1)[0] - desired
+    other = every.by_evidence()(doubled + 0.1)[0]
+    change = some.by_evidence()(point + 0.1)[0] - desired
     np.testing.assert_allclose(other - value, change, atol=1e-4)
-    error = LeaveOneOut(every).path(doubled[:-1], doubled[-1:])
-    desired = LeaveOneOut(some).path(point[:-1], point[-1:])
+    error = every.by_landmarks().path(doubled[:-1], doubled[-1:])
+    desired = some.by_landmarks().path(point[:-1], point[-1:])
     np.testing.assert_allclose(error, desired, atol=1e-4)
 
 

@@ -1,7 +1,7 @@
 r"""Criteria of length scales, with gradients: leave-one-out errors and evidence.
 
-`LeaveOneOut` is the leave-one-out error of a small ridge regression. On m rows with l
-landmarks among them, B = k(X, L) and C = k(L, L),
+`LandmarkCriterion` is the leave-one-out error of a small ridge regression. On m rows
+with l landmarks among them, B = k(X, L) and C = k(L, L),
 
 .. math:: \min_{b, \beta} \sum_i w_i \|y_i - b - B_i \beta\|^2
           + \tau\, \mathrm{tr}(\beta^T C \beta)
@@ -33,7 +33,6 @@ provide the operations of the criterion.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
 
 import numpy as np
 import scipy.linalg
@@ -51,6 +50,7 @@ from nbsketch._jit.tuning import (
 )
 from nbsketch._machine.blas import factor, invert_factor, symmetric_product
 from nbsketch.solvers.left_out import effective_number
+from nbsketch.tuning.rows import Training
 
 # Approximate seconds of one term of a sum of absolute differences on one thread.
 _SECONDS = 4e-10
@@ -73,66 +73,67 @@ _TINY = np.finfo(np.float64).tiny
 _LEAST_EXACT_TAU = 0.02
 
 
-class Sample(NamedTuple):
-    """Rows, targets and landmarks of a criterion.
-
-    Attributes
-    ----------
-    X : ndarray of shape (m, q)
-        Rows, centered near zero.
-    Y : ndarray of shape (m, d)
-        Targets, each of about unit variance.
-    weights : ndarray of shape (m,)
-        Nonnegative weights of mean one.
-    landmarks : ndarray of shape (l,)
-        Indices of the landmarks.
-    family : int
-        Kernel family: a code in `nbsketch._jit.tuning.FAMILIES`.
-    cut : float
-        Threshold of the Huber loss, beyond which it is linear.
-    log_tau : float, optional
-        Logarithm of tau, if it is given.
-    blocks : ndarray of int of shape (m,), optional
-        Block of each row. The rows of a block are left out together; rows of block -1
-        are never left out. None: single rows.
-    """
-
-    X: NDArray
-    Y: NDArray
-    weights: NDArray
-    landmarks: NDArray
-    family: int
-    cut: float = np.inf
-    log_tau: float | None = None
-    blocks: NDArray | None = None
-
-
-class LeaveOneOut:
-    """Leave-one-out errors, and the fitted function, at a point.
+class LandmarkCriterion:
+    r"""Errors of left-out rows, and the fitted function, at a point.
 
     Points are (log inverse scales, log tau). One eigendecomposition of the whitened
     rows F = B L^-T, with the Cholesky factor L of C, is used for all tau.
 
+    If neighboring rows are nearly repeated (time series, repeated measurements),
+    leave-one-out residuals favor interpolation, so blocks of rows are left out
+    together. The residuals of block B are
+
+    .. math:: e_B = y_B - F_B (F^T F - F_B^T F_B + \tau I)^{-1} (F^T y - F_B^T y_B),
+
+    a refit from the Gram matrix of all rows minus that of the block, without
+    cancellation. Means are over the left-out rows.
+
     Parameters
     ----------
-    sample : Sample
-        Rows, targets, weights, landmarks and kernel family.
+    data : Training
+        Rows near zero, targets of about unit variance, weights, and blocks that are
+        left out together; rows of block -1 are never left out.
+    size : int
+        Number of landmarks: the first rows.
+    family : int
+        Kernel family: a code in `nbsketch._jit.tuning.FAMILIES`.
+    cut : float, default=inf
+        Threshold of the Huber loss, beyond which it is linear.
+    log_tau : float, default=None
+        Logarithm of tau, if it is given.
+
+    Attributes
+    ----------
+    data : Training
+        The rows, with weights of mean one.
     """
 
-    def __init__(self, sample: Sample) -> None:
-        m = len(sample.X)
-        size = len(sample.landmarks)
-        self._distance = distance_of(sample.family)
-        self._origin = origin_of(sample.X)
-        rows = sample.X - self._origin
-        self._X = np.vstack([rows, rows[sample.landmarks]])
-        weights = sample.weights
+    def __init__(
+        self,
+        data: Training,
+        size: int,
+        family: int,
+        cut: float = np.inf,
+        log_tau: float | None = None,
+    ) -> None:
+        m = len(data.rows)
+        weights = data.weights / data.weights.mean()
+        self.data = data._replace(weights=weights)
+        self.log_tau = log_tau
+        self._distance = distance_of(family)
+        self._origin = origin_of(data.rows)
+        rows = data.rows - self._origin
+        self._X = np.vstack([rows, rows[:size]])
         self._weights = weights
         self._roots = np.sqrt(weights)
-        self._cuts = np.where(weights > 0, self._roots * min(sample.cut, 1e300), 1.0)
-        self._target = self._roots[:, None] * (sample.Y - weights @ sample.Y / m)
+        self._cuts = np.where(weights > 0, self._roots * min(cut, 1e300), 1.0)
+        self._target = self._roots[:, None] * (data.Y - weights @ data.Y / m)
         # Number of left-out rows times their mean weight.
         self._count = float(m)
+        self._blocks: list[NDArray] | None = None
+        if data.labels is not None:
+            self._blocks = blocks_of(data.labels)
+            self._count = float(sum(weights[rows].sum() for rows in self._blocks))
         # Buffers shared by all evaluations.
         self._K, self._slopes = np.empty((2, m + size, size))
         self._F = np.empty((m, size))
@@ -182,13 +183,38 @@ class LeaveOneOut:
         return predict
 
     def _left_out(self, taus: NDArray) -> NDArray:
-        """Return the scaled leave-one-out residuals for each tau, (taus, m, d)."""
-        values, vectors = np.linalg.eigh(self._F.T @ self._F)
+        """Return the scaled residuals of left-out rows for each tau, (taus, m, d)."""
+        gram = self._F.T @ self._F
+        target = self._target
+        if self._blocks is not None:
+            cross = self._F.T @ target
+            out = np.zeros((len(taus), *target.shape))
+            for rows in self._blocks:
+                out[:, rows] = self._block_path(rows, gram, cross, taus)
+            return out
+        values, vectors = np.linalg.eigh(gram)
         Q = self._F @ vectors
         gains = 1 / (np.maximum(values, 0)[:, None] + taus)
         constant = (self._weights / len(Q))[:, None]
-        target = self._target
         return left_out_residuals(Q, target, gains, Q.T @ target, constant)
+
+    def _block_path(
+        self, rows: NDArray, gram: NDArray, cross: NDArray, taus: NDArray
+    ) -> NDArray:
+        """Return the residuals of a block for each tau, by one eigendecomposition."""
+        F = self._F[rows]
+        y = self._target[rows]
+        roots = self._roots[rows, None]
+        m = len(self._F)
+        others = max(m - self._weights[rows].sum(), _LEAST_REST * m)
+        F_mean = -(roots.T @ F) / others
+        y_mean = -(roots.T @ y) / others
+        values, vectors = np.linalg.eigh(gram - F.T @ F - others * F_mean.T @ F_mean)
+        projected = vectors.T @ (cross - F.T @ y - others * F_mean.T @ y_mean)
+        Q = (F - roots * F_mean) @ vectors
+        target = y - roots * y_mean
+        shrink = 1 / (np.maximum(values, 0) + taus[:, None])
+        return np.stack([target - Q @ (s[:, None] * projected) for s in shrink])
 
     def _coef(self, point: NDArray) -> NDArray:
         """Return beta, (l, d)."""
@@ -211,51 +237,6 @@ class LeaveOneOut:
         (trmm,) = scipy.linalg.get_blas_funcs(("trmm",), (self._F,))
         trmm(1.0, base, self._F.T, lower=1, overwrite_b=1)
         return base
-
-
-class LeaveBlocksOut(LeaveOneOut):
-    r"""Errors of leaving out blocks of rows; means are over the left-out rows.
-
-    If neighboring rows are nearly repeated (time series, repeated measurements),
-    leave-one-out residuals favor interpolation, so blocks of rows are left out
-    together. The residuals of block B are
-
-    .. math:: e_B = y_B - F_B (F^T F - F_B^T F_B + \tau I)^{-1} (F^T y - F_B^T y_B),
-
-    a refit from the Gram matrix of all rows minus that of the block, without
-    cancellation.
-    """
-
-    def __init__(self, sample: Sample) -> None:
-        super().__init__(sample)
-        self._blocks = blocks_of(np.asarray(sample.blocks))
-        self._count = float(sum(self._weights[rows].sum() for rows in self._blocks))
-
-    def _left_out(self, taus: NDArray) -> NDArray:
-        gram = self._F.T @ self._F
-        cross = self._F.T @ self._target
-        out = np.zeros((len(taus), *self._target.shape))
-        for rows in self._blocks:
-            out[:, rows] = self._block_path(rows, gram, cross, taus)
-        return out
-
-    def _block_path(
-        self, rows: NDArray, gram: NDArray, cross: NDArray, taus: NDArray
-    ) -> NDArray:
-        """Return the residuals of a block for each tau, by one eigendecomposition."""
-        F = self._F[rows]
-        y = self._target[rows]
-        roots = self._roots[rows, None]
-        m = len(self._F)
-        others = max(m - self._weights[rows].sum(), _LEAST_REST * m)
-        F_mean = -(roots.T @ F) / others
-        y_mean = -(roots.T @ y) / others
-        values, vectors = np.linalg.eigh(gram - F.T @ F - others * F_mean.T @ F_mean)
-        projected = vectors.T @ (cross - F.T @ y - others * F_mean.T @ y_mean)
-        Q = (F - roots * F_mean) @ vectors
-        target = y - roots * y_mean
-        shrink = 1 / (np.maximum(values, 0) + taus[:, None])
-        return np.stack([target - Q @ (s[:, None] * projected) for s in shrink])
 
 
 def left_out_residuals(
@@ -319,9 +300,10 @@ class ExactCriterion:
 
     Parameters
     ----------
-    sample : Sample
-        Rows, targets, positive weights and kernel family. Landmarks, threshold and
-        blocks are ignored.
+    data : Training
+        Rows, targets and positive weights; blocks are ignored.
+    family : int
+        Kernel family: a code in `nbsketch._jit.tuning.FAMILIES`.
 
     Attributes
     ----------
@@ -329,15 +311,15 @@ class ExactCriterion:
         Leave-one-out error at the last point.
     """
 
-    def __init__(self, sample: Sample) -> None:
-        m = len(sample.X)
-        weights = sample.weights
-        self._X = np.ascontiguousarray(sample.X - origin_of(sample.X))
-        self._distance = distance_of(sample.family)
+    def __init__(self, data: Training, family: int) -> None:
+        m = len(data.rows)
+        weights = data.weights / data.weights.mean()
+        self._X = np.ascontiguousarray(data.rows - origin_of(data.rows))
+        self._distance = distance_of(family)
         self._weights = weights / weights.mean()
         self._noise = 1 / np.maximum(self._weights, _LEAST_WEIGHT)
         self._effective = effective_number(weights)
-        target = sample.Y - weights @ sample.Y / weights.sum()
+        target = data.Y - weights @ data.Y / weights.sum()
         self._target = np.asfortranarray(target)
         self._K, self._slopes = np.empty((2, m, m))
         # Precision: 0 single, 1 double. It never decreases, because a change would

@@ -14,14 +14,11 @@ from nbsketch._jit.tuning import MATERN_32
 from nbsketch.rows.outliers import NORMAL, medians
 from nbsketch.rows.partitions import PartitionedRows
 from nbsketch.rows.transform import CONSTANT, InputScaler
-from nbsketch.tuning.criterion import Sample
 
 # Robust deviations from the median at which targets of a first fit are clipped.
 _CLIP = 5.0
 # Number of rows transformed at a time.
 _BLOCK = 8192
-# Landmarks are limited to a third of the rows, but at least this number.
-_LEAST_LANDMARKS = 80
 # Number of rows that show whether rare values of a column are relevant.
 _SHOWN = 5
 # Blocks replace evidence from this number of rows on: with 1000 rows, blocks have 1.1
@@ -85,31 +82,14 @@ class Rows:
         further = [f[:: max(len(f) // _SHOWN, 1)][:_SHOWN] for f in further]
         return np.append(drawn, np.setdiff1d(self.kept[np.hstack(further)], drawn))
 
-    def take(self, drawn: NDArray, size: int) -> Sample:
-        """Return drawn rows as a sample; the first, at most `size`, are landmarks."""
-        X = self.transform(drawn)
-        weights = self.weights[drawn]
-        most = max(len(drawn) // 3, _LEAST_LANDMARKS)
-        landmarks = np.arange(min(size, most, len(drawn)))
-        log_tau = None if self.alpha is None else np.log(self.alpha * len(drawn))
-        return Sample(
-            X,
-            self.Y[drawn],
-            weights / weights.mean(),
-            landmarks,
-            self.family,
-            self.cut,
-            log_tau,
-            at_rows(self.labels, drawn),
-        )
+    def take(self, index: NDArray) -> Training:
+        """Return a subset of rows, preprocessed, with standardized targets."""
+        options = self.weights[index], at_rows(self.labels, index)
+        return Training(self.transform(index), self.Y[index], *options)
 
     def transform(self, index: NDArray) -> NDArray:
         """Return a subset of rows, transformed in double precision."""
         return self.scaler.transform(self.X[index].astype(np.float64, copy=False))
-
-    def sample(self, rng: np.random.Generator, count: int, size: int) -> Sample:
-        """Return a sample of rows drawn at random."""
-        return self.take(self.draw(rng, count), size)
 
     def drawn(self, rng: np.random.Generator) -> NDArray:
         """Return the indices of rows for blocks, fewer for many columns."""
@@ -205,13 +185,7 @@ class Training(NamedTuple):
     weights: NDArray
     labels: NDArray | None = None
 
-    @classmethod
-    def of(cls, rows: Rows, index: NDArray) -> Training:
-        """Return a subset of rows, preprocessed, with standardized targets."""
-        options = rows.weights[index], at_rows(rows.labels, index)
-        return cls(rows.transform(index), rows.Y[index], *options)
-
     def take(self, index: NDArray) -> Training:
-        """Return a subset of rows as arguments of `fit_leaf`."""
+        """Return a subset of the rows."""
         options = self.weights[index], at_rows(self.labels, index)
         return Training(self.rows[index], self.Y[index], *options)

@@ -306,14 +306,15 @@ def screen(rows: Rows, rng: np.random.Generator, budget: Budget) -> Selection | 
         if not new:
             break
         proposed = _fitted(rows, selection, selected + new, rng, budget)
-        sample = replace(rows, scaler=proposed.scaler).take(drawn, _LANDMARKS)
-        value, point = settle(sample, NEAR, proposed.point)
+        proposed_rows = replace(rows, scaler=proposed.scaler)
+        criterion = criterion_of(proposed_rows, drawn, _LANDMARKS)
+        value, point = settle(criterion, NEAR, proposed.point)
         # Akaike's correction for the noise fitted by each new length scale.
         if value + 2 * len(new) / len(drawn) >= least:
             break
         selection = Selection(proposed.scaler, point)
         least = value
-        residuals = criterion_of(sample).residuals(point)
+        residuals = criterion.residuals(point)
     return selection
 
 

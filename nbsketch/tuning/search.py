@@ -20,18 +20,14 @@ from numpy.typing import NDArray
 
 from nbsketch.kernels import median_distance
 from nbsketch.tuning.blocks import rounds
-from nbsketch.tuning.criterion import (
-    ExactCriterion,
-    LeaveBlocksOut,
-    LeaveOneOut,
-    Sample,
-    distance_of,
-)
+from nbsketch.tuning.criterion import ExactCriterion, LandmarkCriterion, distance_of
 from nbsketch.tuning.descent import TAU_LIMITS, Budget, Curvature, Descent, descent_of
-from nbsketch.tuning.rows import Rows, Training
+from nbsketch.tuning.rows import Rows
 
 _START = (1000, 100)  # rows and landmarks of the isotropic start
 _MEDIAN_ROWS = 300  # for its median distance
+# Landmarks are limited to a third of the rows, but at least this number.
+_LEAST_LANDMARKS = 80
 # First value of tau, per row of the sample.
 _TAU = 1e-4
 # Changes of a point to try: of the common factor of the scales, and of tau.
@@ -78,20 +74,30 @@ def least_log_tau(n: int) -> float:
     return float(np.interp(share, [0, 1], [TAU_LIMITS[0], _ITERATIVE_LIMIT]))
 
 
-def criterion_of(sample: Sample) -> LeaveOneOut:
-    """Return the errors of leaving out blocks, or rows if there are no blocks."""
-    return (LeaveOneOut if sample.blocks is None else LeaveBlocksOut)(sample)
+def criterion_of(rows: Rows, drawn: NDArray, size: int) -> LandmarkCriterion:
+    """Return the errors of left-out drawn rows; the first of them are landmarks.
+
+    They are at most `size`, and at most a third of the rows if these are many.
+    """
+    count = len(drawn)
+    size = min(size, max(count // 3, _LEAST_LANDMARKS), count)
+    log_tau = None if rows.alpha is None else np.log(rows.alpha * count)
+    return LandmarkCriterion(rows.take(drawn), size, rows.family, rows.cut, log_tau)
 
 
 def isotropic_start(rows: Rows, rng: np.random.Generator) -> NDArray:
     """Return the best point with equal length scales, over bandwidths and tau."""
-    sample = rows.sample(rng, *_START)
-    metric = distance_of(rows.family).metric
-    median = median_distance(sample.X[:_MEDIAN_ROWS], metric)
-    log_inverse = np.full(sample.X.shape[1], -np.log(median))
-    point = np.append(log_inverse, np.log(_TAU * len(sample.X)))
+    criterion = _start_criterion(rows, rng)
+    X = criterion.data.rows
+    median = median_distance(X[:_MEDIAN_ROWS], distance_of(rows.family).metric)
+    log_inverse = np.full(X.shape[1], -np.log(median))
+    point = np.append(log_inverse, np.log(_TAU * len(X)))
     moves = _WIDE if rows.labels is None else _WIDER
-    return settle(sample, moves, point)[1]
+    return settle(criterion, moves, point)[1]
+
+
+def _start_criterion(rows: Rows, rng: np.random.Generator) -> LandmarkCriterion:
+    return criterion_of(rows, rows.draw(rng, _START[0]), _START[1])
 
 
 def spread_start(rows: Rows, isotropic: NDArray) -> NDArray:
@@ -118,7 +124,7 @@ def outer_product_start(
     the fitted function (Radhakrishnan et al., Science 2024), damped by a square root.
     """
     for _ in range(3):
-        slopes = criterion_of(rows.sample(rng, *_START)).sensitivity(point)
+        slopes = _start_criterion(rows, rng).sensitivity(point)
         top = slopes.max(initial=0)
         if top <= 0:
             return point
@@ -130,19 +136,18 @@ def outer_product_start(
 
 
 def settle(
-    sample: Sample, moves: tuple[NDArray, NDArray], *points: NDArray
+    criterion: LandmarkCriterion, moves: tuple[NDArray, NDArray], *points: NDArray
 ) -> tuple[float, NDArray]:
     """Move points by tau and a common factor of the scales; return the best value.
 
     The second value is its point.
     """
-    criterion = criterion_of(sample)
     tried = []
     for point, move in product(points, moves[0]):
         log_inverse = point[:-1] + move
         log_taus = point[-1] + moves[1]
-        if sample.log_tau is not None:
-            log_taus = np.array([sample.log_tau])
+        if criterion.log_tau is not None:
+            log_taus = np.array([criterion.log_tau])
         errors = criterion.path(log_inverse, log_taus)
         best = errors.argmin()
         tried.append((errors[best], np.append(log_inverse, log_taus[best])))
@@ -205,7 +210,7 @@ class Descents(NamedTuple):
 
     def _rounds(self, point: NDArray) -> Iterator[NDArray]:
         """Yield the points after each round on blocks."""
-        data = Training.of(self.rows, self.rows.drawn(self.rng))
+        data = self.rows.take(self.rows.drawn(self.rng))
         limits = self._tau_limits(len(data.Y))
         return rounds(data, self.rows.family, point, self.rng, self.budget, limits)
 
@@ -246,4 +251,4 @@ class Descents(NamedTuple):
         return second
 
     def _exact(self, drawn: NDArray) -> ExactCriterion:
-        return ExactCriterion(self.rows.take(drawn, 1))
+        return ExactCriterion(self.rows.take(drawn), self.rows.family)

@@ -21,9 +21,9 @@ from nbsketch.rows.splits import as_folds, block_labels, merges_copies
 from nbsketch.rows.transform import MANY, PREPROCESSINGS, InputScaler, fit_scaler
 from nbsketch.solvers.left_out import Fold
 from nbsketch.tuning.blocks import left_out_error
-from nbsketch.tuning.criterion import Sample
+from nbsketch.tuning.criterion import LandmarkCriterion
 from nbsketch.tuning.descent import LEAST_INVERSE, Budget
-from nbsketch.tuning.rows import Rows, Training
+from nbsketch.tuning.rows import Rows
 from nbsketch.tuning.screening import Selection, screen
 from nbsketch.tuning.search import (
     NEAR,
@@ -324,9 +324,10 @@ class ScaleSearch:
         if rows.labels is None:
             return search.learn(point, warm)
         # Blocks alone have 1.6 times the error on one in three parts of concrete.
-        sample = rows.sample(self.rng, _VALIDATION_ROWS, _VALIDATION_LANDMARKS[1])
+        drawn = rows.draw(self.rng, _VALIDATION_ROWS)
+        criterion = criterion_of(rows, drawn, _VALIDATION_LANDMARKS[1])
         tried = search.learn(point), search.by_evidence(point)
-        return settle(sample, NEAR, *tried)[1]
+        return settle(criterion, NEAR, *tried)[1]
 
     def choose(
         self, rows: Rows, pool: dict[str, Selection]
@@ -339,14 +340,14 @@ class ScaleSearch:
         scores = {}
         for name, (scaler, start) in pool.items():
             scaled = replace(rows, scaler=scaler)
-            sample = scaled.take(drawn, landmarks)
-            starts = *_without_rare(sample, start), start
-            errors[name], point = settle(sample, NEAR, *starts)
+            criterion = criterion_of(scaled, drawn, landmarks)
+            starts = *_without_rare(criterion, start), start
+            errors[name], point = settle(criterion, NEAR, *starts)
             pool[name] = Selection(scaler, point)
             if rows.is_noisy and rows.has_blocks:
                 # On small blocks, whose error resembles that of all rows.
-                training = Training.of(scaled, together)
-                errors[name] = left_out_error(training, rows.family, point, self.rng)
+                data = scaled.take(together)
+                errors[name] = left_out_error(data, rows.family, point, self.rng)
             # Akaike's correction for the noise fitted by each length scale.
             most = len(point) if rows.labels is None else _DIRECTIONS
             n_varying = np.isfinite(scaler.width).sum()
@@ -367,11 +368,11 @@ class ScaleSearch:
         scaler, start = selection
         size = min(self.size, _MOST_LANDMARKS // 2)
         drawn = rows.draw(self.rng, max(3 * size, _VALIDATION_ROWS))
-        sample = replace(rows, scaler=scaler).take(drawn, size)
-        error, point = settle(sample, NEAR, start)
+        criterion = criterion_of(replace(rows, scaler=scaler), drawn, size)
+        error, point = settle(criterion, NEAR, start)
         for _ in range(_MOST_STEPS):
             before = error
-            error, longer = settle(sample, _LONGER, point)
+            error, longer = settle(criterion, _LONGER, point)
             if error > before - _GAIN:
                 break
             point = longer
@@ -379,19 +380,20 @@ class ScaleSearch:
         return Selection(scaler, np.append(moved, start[-1]))
 
 
-def _without_rare(sample: Sample, point: NDArray) -> list[NDArray]:
+def _without_rare(criterion: LandmarkCriterion, point: NDArray) -> list[NDArray]:
     """Return the point without irrelevant rare columns, if there are any.
 
     Rare columns have one value in nearly all rows. They are relevant if the residuals
     of the other rows, left out of a fit without rare columns, are larger than usual.
     """
-    others = np.median(sample.X, axis=0) != sample.X
-    rare = _rare(sample.X)
+    X = criterion.data.rows
+    others = np.median(X, axis=0) != X
+    rare = _rare(X)
     if not rare.any():
         return []
     without = np.where(np.append(rare, False), LEAST_INVERSE, point)
-    _, without = settle(sample, NEAR, without)
-    residuals = np.abs(criterion_of(sample).residuals(without)).sum(axis=1)
+    _, without = settle(criterion, NEAR, without)
+    residuals = np.abs(criterion.residuals(without)).sum(axis=1)
     sizes = residuals @ others[:, rare] / others[:, rare].sum(axis=0)
     rare[rare] = sizes <= _LARGE * residuals.mean()
     without = np.where(np.append(rare, False), LEAST_INVERSE, point)
@@ -465,18 +467,18 @@ def _are_flagged(rows: Rows, trimmed: NDArray, point: NDArray) -> NDArray:
     the other rows are no flags.
     """
     drawn = rows.with_rare(rows.draw(np.random.default_rng(0), _FIT[0]))
-    sample = rows.take(drawn, _FIT[1])
-    rare = _rare(sample.X)
+    criterion = criterion_of(rows, drawn, _FIT[1])
+    sample = criterion.data
+    rare = _rare(sample.rows)
     if not rare.any():
         return np.zeros(len(trimmed), bool)
     X = rows.transform(trimmed)
-    usual = np.median(sample.X, axis=0)
-    inside = np.clip(X, sample.X.min(axis=0), sample.X.max(axis=0)) == X
+    usual = np.median(sample.rows, axis=0)
+    inside = np.clip(X, sample.rows.min(axis=0), sample.rows.max(axis=0)) == X
     flagged = ((usual != X) & rare).any(axis=1)
     flagged &= (inside | ~rare).all(axis=1)
-    criterion = criterion_of(sample)
     predict = criterion.predictor(point)
-    offset = np.median(sample.Y - predict(sample.X), axis=0)
+    offset = np.median(sample.Y - predict(sample.rows), axis=0)
     residuals = rows.Y[trimmed] - predict(np.where(rare, usual, X)) - offset
     scale = noise_scale(criterion.residuals(point), sample.Y, sample.weights)
     return flagged & (np.abs(residuals) <= _IN * scale).all(axis=1)
@@ -545,7 +547,7 @@ def _residuals(
     no fold leaves out.
     """
     drawn = rows.draw(rng, _FIT[0])
-    criterion = criterion_of(rows.take(drawn, _FIT[1]))
+    criterion = criterion_of(rows, drawn, _FIT[1])
     predict = criterion.predictor(point)
     residuals = candidates.Y[candidates.kept] - rows.values(predict, candidates.kept)
     # The mean of the targets is not in the predictions.

@@ -29,6 +29,7 @@ from nbsketch import (
     MaternKernel,
     PolynomialKernel,
     PrecomputedKernel,
+    SketchedKernelRegressor,
     SobolevKernel,
     TanimotoKernel,
 )
@@ -665,3 +666,39 @@ def test_errors_of_names():
     for kernel in (None, 3, np.eye(2)):
         with pytest.raises(TypeError, match="`kernel` must be a name, a Kernel or a"):
             as_kernel(kernel)
+
+
+# kernels of the papers --------------------------------------------------------------
+
+
+def test_a_penalty_on_the_coefficients_is_another_kernel(rng):
+    """(8) of Pohlen: (K K + n alpha I) a = K y, with predictions k(x, X) a."""
+    X = rng.uniform(-1, 1, size=(60, 2))
+    new = rng.uniform(-1, 1, size=(7, 2))
+    y = rng.normal(size=60)
+    kernel = GaussianKernel(0.7)
+    alpha = 1e-3
+
+    def penalizing_coefficients(A, B):
+        return kernel(A, X) @ kernel(X, B)
+
+    model = SketchedKernelRegressor(
+        penalizing_coefficients, sketch="identity", alpha=alpha, fit_intercept=False
+    ).fit(X, y)
+    K = kernel(X)
+    a = np.linalg.solve(K @ K + 60 * alpha * np.eye(60), K @ y)
+    assert_allclose(model.predict(new), kernel(new, X) @ a, rtol=1e-6)
+
+
+def test_the_kernel_of_functions_that_vanish_at_both_ends():
+    """Example B.1 of Lin and Cevher: eigenvalues 1 / (pi j)^2 on [0, 1]."""
+
+    def bridge(X, Y):
+        return np.minimum(X, Y.T) - X @ Y.T
+
+    x = (np.arange(400) + 0.5)[:, None] / 400
+    values = np.linalg.eigvalsh(CallableKernel(bridge)(x, x))[::-1][:5] / 400
+    assert_allclose(values, (np.pi * np.arange(1, 6)) ** -2.0, rtol=3e-4)
+    model = SketchedKernelRegressor(bridge, sketch="identity", fit_intercept=False)
+    ends = model.fit(x, np.cos(3 * x[:, 0])).predict([[0.0], [1.0]])
+    assert_allclose(ends, 0, atol=1e-12)

@@ -21,6 +21,7 @@ from nbsketch import (
     CountSketch,
     GaussianKernel,
     GaussianSketch,
+    PSparsifiedSketch,
     SparseJLSketch,
     SRHTSketch,
     SubsamplingSketch,
@@ -261,3 +262,26 @@ def test_transforms_want_real_numbers():
         SRHTSketch(3).draw(8, 0) @ np.ones(8, dtype=complex)
     with pytest.raises(ValueError, match="`transform` must be one of"):
         SRHTSketch(3, transform="wavelet")
+
+
+# norms ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("law", ["rademacher", "gaussian"])
+@pytest.mark.parametrize("density", [0.1, 0.7])
+def test_p_sparsified_sketches_keep_norms(law, density):
+    """Lemma 5 of the p-sparsified paper: its bound holds, and the mean is the norm."""
+    n, s, draws = 40, 25, 2000
+    v = np.random.default_rng(0).normal(size=n)
+    v /= np.linalg.norm(v)
+    recipe = PSparsifiedSketch(s, density=density, law=law)
+    rng = np.random.default_rng(1)
+    norms = np.array([np.square(recipe.draw(n, rng) @ v).sum() for _ in range(draws)])
+    # the fourth moment of an entry over its squared second one, less three
+    excess = (1.0 if law == "rademacher" else 3.0) / density - 3.0
+    variance = (2.0 + excess * np.sum(v**4)) / s
+    assert abs(norms.mean() - 1) < 4 * math.sqrt(variance / draws)
+    assert_allclose(norms.var(), variance, rtol=0.25)
+    for t in (1.0, 2.0, 4.0):
+        bound = 4 / density * math.sqrt(2 * t / s) + 4 * t / (s * density)
+        assert np.mean(np.abs(norms - 1) > bound) <= 2 * math.exp(-t)

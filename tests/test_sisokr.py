@@ -92,6 +92,22 @@ def test_the_set_of_the_size_of_bookmarks_is_not_quick(tiny, tmp_path, monkeypat
     assert calls == [(1, True, None, False), (1, False, None, False), "run"]
 
 
+def test_sizes_of_both_sides_are_scored(tiny, monkeypatch, tmp_path):
+    monkeypatch.setattr(multilabel, "SIZES", [None, [[5, 20], [2, 8]]])
+    monkeypatch.setattr(multilabel, "_SIZED", "toy")
+    rows = multilabel.RUNS["sisokr_sizes"](quick=True, out=tmp_path)
+    assert [(row["side"], row["size"]) for row in rows] == [
+        ("inputs", 5),
+        ("inputs", 20),
+        ("outputs", 2),
+        ("outputs", 8),
+    ]
+    few, many, rough, fine = (row["score"] for row in rows)
+    assert few < many < 0  # squared distances
+    assert 0 < rough < fine <= 100  # percent
+    assert fine > 70  # eight labels, eight directions
+
+
 def test_rates_stand_beside_those_that_are_stated(tiny):
     table = least_squares.RUNS["sisokr_rates"](quick=True)
     assert [(row["name"], row["quantity"]) for row in table] == [

@@ -146,7 +146,9 @@ def excess_risk(
     features = test
     sketch: SketchRecipe = PSparsifiedSketch(advice.size, advice.density)
     if risk == FOURIER:
-        fourier = RandomFourierFeatures(kernel, size=2 * (advice.size // 2), random_state=seed)
+        fourier = RandomFourierFeatures(
+            kernel, size=2 * (advice.size // 2), random_state=seed
+        )
         fourier.fit(X)
         X, features = fourier.transform(X), fourier.transform(test)
         kernel, sketch = kernels.LinearKernel(), IdentitySketch()

@@ -143,15 +143,15 @@ def excess_risk(
     test = (np.arange(_TEST_ROWS)[:, None] + 0.5) / _TEST_ROWS
     truth, best = (kernel(rows, _CENTERS) @ weights @ M for rows in (X, test))
     noise = NOISE * rng.standard_normal((_TEST_NOISES, d))
-    features = test
+    nodes = test
     sketch: SketchRecipe = PSparsifiedSketch(advice.size, advice.density)
     if risk == FOURIER:
-        fourier = RandomFourierFeatures(
-            kernel, size=2 * (advice.size // 2), random_state=seed
-        )
-        fourier.fit(X)
-        X, features = fourier.transform(X), fourier.transform(test)
-        kernel, sketch = kernels.LinearKernel(), IdentitySketch()
+        pairs = advice.size // 2
+        fourier = RandomFourierFeatures(kernel, size=2 * pairs, random_state=seed)
+        X = fourier.fit_transform(X)
+        nodes = fourier.transform(test)
+        kernel = kernels.LinearKernel()
+        sketch = IdentitySketch()
     model = SketchedKernelRegressor(
         kernel,
         loss=LOSS,
@@ -161,7 +161,7 @@ def excess_risk(
         fit_intercept=False,
         random_state=seed,
     ).fit(X, truth + NOISE * rng.standard_normal(truth.shape))
-    errors = model.predict(features).reshape(best.shape) - best
+    errors = model.predict(nodes).reshape(best.shape) - best
     noise = np.concatenate([noise, -noise])
     risks = LOSS.norm_value((errors[:, None] - noise).reshape(-1, d))
     return risks.mean() - LOSS.norm_value(noise).mean()

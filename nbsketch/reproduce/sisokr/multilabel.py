@@ -112,7 +112,8 @@ def run(
         file = (out or RESULTS) / "sisokr.csv"
         rows = read_csv(file) if file.exists() else []
     else:
-        rows = TABLE(replicates, quick, out, data_home=data_home)
+        table = Experiment("sisokr", points, measure, summarize)
+        rows = table(replicates, quick, out, data_home=data_home)
     least_squares.run(replicates, quick, out, plot_only)
     if not (quick or plot_only):
         LARGE(out=out)
@@ -173,9 +174,6 @@ def scaled(X: Any, X_test: Any) -> tuple[Any, Any]:
     """Return inputs of deviation one in training, not centered so as to stay sparse."""
     scaler = StandardScaler(with_mean=False).fit(X)
     return scaler.transform(X), scaler.transform(X_test)
-
-
-TABLE = Experiment("sisokr", points, measure, summarize)
 
 
 def large_points(replicates: int, quick: bool) -> Points:

@@ -136,7 +136,8 @@ def test_excess_risk_is_the_distance_from_the_best_predictions(tiny):
 
 def test_exact_methods_are_left_out_on_many_rows(tiny, monkeypatch):
     monkeypatch.setattr(multilabel, "MOST_EXACT_ROWS", 59)
-    rows = multilabel.TABLE(replicates=1)
+    monkeypatch.setattr(multilabel.least_squares, "run", lambda *arguments: None)
+    rows = multilabel.run(replicates=1, quick=True)
     assert [row["method"] for row in rows] == ["SIOKR", "SISOKR"]
     assert rows[0]["training_faster"] is None
 

@@ -97,11 +97,11 @@ class Dense:
         return total
 
 
-@pytest.mark.thin(every=6)
-@pytest.mark.parametrize("first", range(0, 540, 90))
+@pytest.mark.thin(every=12)
+@pytest.mark.parametrize("first", range(0, 540, 45))
 def test_the_gap_bounds_the_excess(first):
     failed, converged = 0, 0
-    for seed in range(first, first + 90):
+    for seed in range(first, first + 45):
         kernel, X, Y, S, alpha, options = draw_problem(seed)
         Z = SketchedColumns(kernel, X, S, dtype=np.float64)
         tol = 10 ** np.random.default_rng(seed).uniform(-6, -2)
@@ -120,7 +120,7 @@ def test_the_gap_bounds_the_excess(first):
         rounding = 1e-6 * value + 1e-12 * np.square(Y).mean()
         assert value - least <= found.gap + rounding
         assert_allclose(found.objective, value, rtol=1e-3)
-    assert failed <= 3 and converged >= 77
+    assert failed <= 2 and converged >= 38
 
 
 @pytest.mark.parametrize("rows", [True, False])

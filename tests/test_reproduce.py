@@ -171,6 +171,7 @@ def test_info(capsys):
 def test_a_reader_that_has_read_enough_is_no_error():
     command = [sys.executable, "-m", "nbsketch", "datasets"]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    pipes["env"] = os.environ | {"NBSKETCH_DATA": ""}  # reads no set
     with subprocess.Popen(command, **pipes) as process:
         process.stdout.close()  # as `head` does
         errors = process.stderr.read()

@@ -551,7 +551,7 @@ def test_losses_are_measured_beside_least_squares(monkeypatch):
     assert 0 < square["error"] < 1 and hinge["task"] == logistic["task"] == "labels"
     assert logistic["error_ratio"] * labels["error"] == pytest.approx(logistic["error"])
     assert list(losses.measure("steps", 80, 0, rows)) == []
-    assert len(list(losses.measure("steps", 80, 0, rows[:-1]))) == len(rows)
+    assert next(losses.measure("steps", 80, 0, rows[:-1]))["loss"] == "square"
 
 
 @pytest.mark.parametrize("task", [REGRESSION, CLASSIFICATION])

@@ -11,7 +11,6 @@ import nbsketch.solvers.design
 import nbsketch.solvers.newton
 from nbsketch import losses
 from nbsketch._jit import losses as kernels
-from nbsketch.solvers._certified.problem import balance
 from nbsketch.solvers._certified.search import CertifiedSearch, convex_step
 from nbsketch.solvers._newton import directions
 from nbsketch.solvers._newton.directions import TermGrams, are_few, direction_of_entries
@@ -19,7 +18,7 @@ from nbsketch.solvers._newton.problem import ONE, NewtonProblem
 from nbsketch.solvers._newton.search import ActiveRows
 from nbsketch.solvers.design import ArrayDesign, Design
 from nbsketch.solvers.newton import solve_scalar
-from nbsketch.solvers.row_loss import RowLoss, row_loss
+from nbsketch.solvers.row_loss import RowLoss, balance, row_loss
 from nbsketch.solvers.solution import State
 
 ALL = [

@@ -22,15 +22,14 @@ from numpy.typing import ArrayLike, NDArray
 
 from nbsketch.losses import Loss, as_loss
 from nbsketch.solvers._certified import checks
-from nbsketch.solvers._certified.problem import Certificate, loss_sums
 from nbsketch.solvers._certified.search import minimize
 from nbsketch.solvers._linear.conjugate_gradients import Inverse
 from nbsketch.solvers._newton.problem import ONE, NewtonProblem, gram_of
 from nbsketch.solvers._newton.smooth import inverse_of
 from nbsketch.solvers.design import Design, as_design
 from nbsketch.solvers.passes import InverseHessian, PassesSearch
-from nbsketch.solvers.row_loss import RowLoss
-from nbsketch.solvers.solution import Callback, Solution, State
+from nbsketch.solvers.row_loss import RowLoss, loss_sums
+from nbsketch.solvers.solution import Callback, Certificate, Solution, State
 
 # Trial shifts to find sums of opposite signs, and to bring these together.
 _EXPANSIONS = 100

@@ -26,7 +26,6 @@ import scipy.linalg
 from numpy.typing import NDArray
 
 from nbsketch.gram.columns import ColumnBlocks, SketchedOperator
-from nbsketch.solvers._certified.problem import Certificate
 from nbsketch.solvers._linear.cholesky import (
     raised_cholesky,
     solve_positive_upper,
@@ -36,7 +35,7 @@ from nbsketch.solvers._linear.conjugate_gradients import Inverse
 from nbsketch.solvers._linear.systems import as_rounded, largest_value, nugget
 from nbsketch.solvers._newton.smooth import SmoothSearch
 from nbsketch.solvers.design import Design
-from nbsketch.solvers.solution import State
+from nbsketch.solvers.solution import Certificate, State
 
 # Number of terms for the effect of the nugget, and minimum decay of later terms.
 _TERMS = 8

@@ -21,6 +21,8 @@ from nbsketch.losses import ELQ, GammaLoss, LogisticLoss, Loss, PoissonLoss
 
 # Losses and residuals above this multiple of the median are truncated in their means.
 _OUTLYING = 20.0
+# Number of losses whose median is computed.
+_SAMPLED = 2048
 # Maximum exponent of a mean, so that products with zero weights are not NaN.
 _LARGEST = 500.0
 
@@ -313,3 +315,42 @@ def typical_limit(positive: NDArray) -> float:
 def typical_mean(positive: NDArray) -> float:
     """Return the mean of positive numbers with outliers truncated."""
     return float(np.minimum(positive, typical_limit(positive)).mean())
+
+
+def loss_sums(losses: NDArray, weights: NDArray) -> tuple[float, float]:
+    """Return the weighted sums of losses, and of losses with outliers truncated.
+
+    A gap relative to an objective dominated by outliers would be loose for other rows.
+    """
+    sample = np.s_[:: max(1, len(losses) // _SAMPLED)]
+    positive = losses[sample][(losses[sample] > 0) & (weights[sample] > 0)]
+    typical = np.minimum(losses, typical_limit(positive))
+    return float(weights @ losses), float(weights @ typical)
+
+
+def balance(
+    a: NDArray,
+    weights: NDArray,
+    lo: NDArray,
+    hi: NDArray,
+    rate: NDArray,
+    goal: float = 0.0,
+) -> NDArray:
+    """Return a shifted along `rate`, within its bounds, to the weighted sum `goal`.
+
+    A dual point must have this sum if there is an intercept. If the rows with a
+    positive rate cannot absorb the shift, all rows share the remainder.
+    """
+    for shared in (False, True):
+        direction = np.ones(len(a), bool) if shared else rate
+        for _ in range(20):
+            total = weights @ a - goal
+            if abs(total) <= 1e-15 * (weights @ np.abs(a)):
+                return a
+            room = np.where(total > 0, a > lo, a < hi)
+            rate = weights @ (direction * room)
+            if rate <= 0:
+                break
+            moved = total / rate * direction
+            a = np.clip(np.subtract(a, moved, out=moved), lo, hi, out=moved)
+    return a

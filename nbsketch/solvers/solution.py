@@ -1,4 +1,4 @@
-"""The result of a solver, its progress, and the state for a warm start."""
+"""The result of a solver, its certificate and progress, and the state of a start."""
 
 from collections.abc import Callable
 from time import perf_counter
@@ -67,6 +67,55 @@ class State(NamedTuple):
     sigma: float | None = None
     gram: NDArray | None = None
     inside: NDArray | None = None
+
+
+class Certificate(NamedTuple):
+    """A primal and a dual point, and the bound that they imply.
+
+    Gaps are bounds by weak duality, computed without cancellation: for any w, b and any
+    a within its bounds with ``sum_i s_i a_i = 0`` (with intercept),
+
+        P(w, b) - D(a) = sum_i s_i [psi_i(r_i) + psi_i*(a_i) - a_i r_i] / n
+                         + |alpha w - Z^T (s a) / n|^2 / (2 alpha),
+
+    a sum of nonnegative terms, each exactly 0 for a row beyond a kink. The difference
+    of both objectives would lose all digits to a few large outliers. With several
+    outputs, products of residuals and dual points are inner products, and Z^T (s a) is
+    multiplied by the factor of the output matrix.
+
+    Attributes
+    ----------
+    coef : ndarray
+        Coefficients.
+    intercept : float or ndarray of shape (d,)
+        Intercept.
+    dual : ndarray
+        Dual point.
+    objective : float
+        Objective at (coef, intercept).
+    gap : float
+        Upper bound on the distance of `objective` from the minimum.
+    scale : float
+        Reference for the gap: the objective, with outlying losses truncated.
+    noise : float
+        Increase of the gap by rounding of kernel values.
+    """
+
+    coef: NDArray
+    intercept: Any
+    dual: Any
+    objective: float
+    gap: float
+    scale: float
+    noise: float = 0.0
+
+    @property
+    def relative_gap(self) -> float:
+        """The gap plus its noise, divided by the scale; 0 if both are 0."""
+        total = self.gap + self.noise
+        if total == 0:
+            return 0.0
+        return total / self.scale if self.scale > 0 else np.inf
 
 
 class Solution(NamedTuple):

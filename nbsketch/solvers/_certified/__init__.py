@@ -1,1 +1,1 @@
-"""Shared base of the certified solvers: certificate, search and checks."""
+"""Shared base of the certified solvers: search and checks."""

@@ -9,9 +9,8 @@ from numpy.typing import NDArray
 
 from nbsketch._report.validation import check_integer, check_positive
 from nbsketch.solvers._certified import checks
-from nbsketch.solvers._certified.problem import Certificate
 from nbsketch.solvers._newton.problem import NewtonProblem
-from nbsketch.solvers.solution import Callback, Progress, Solution, State
+from nbsketch.solvers.solution import Callback, Certificate, Progress, Solution, State
 
 _TRIALS = 200
 _EXACT = 0.1  # share of the derivative at 0 that may remain

@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import brentq
 
-from nbsketch.solvers._certified.problem import Certificate, balance, loss_sums
-from nbsketch.solvers.row_loss import RowLoss
+from nbsketch.solvers.row_loss import RowLoss, balance, loss_sums
+from nbsketch.solvers.solution import Certificate
 
 # Rows with a smaller curvature count as linear.
 _FLAT = 1e-10

@@ -27,7 +27,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nbsketch._machine.memory import fits
-from nbsketch.solvers._certified.problem import Certificate
 from nbsketch.solvers._certified.search import convex_step
 from nbsketch.solvers._dual.matrix import Steps, run_together
 from nbsketch.solvers._dual.problem import DualProblem, Point
@@ -41,7 +40,7 @@ from nbsketch.solvers._linear.conjugate_gradients import (
     SymmetricOperator,
 )
 from nbsketch.solvers.row_loss import typical_mean
-from nbsketch.solvers.solution import State
+from nbsketch.solvers.solution import Certificate, State
 
 # Up to this many rows a factorization is as fast as the steps that it replaces, for
 # most systems and for systems that take many steps.

@@ -14,10 +14,9 @@ from numpy.typing import ArrayLike, NDArray
 from nbsketch._report.validation import check_positive
 from nbsketch.losses import LogLinkLoss, Loss
 from nbsketch.solvers._certified import checks
-from nbsketch.solvers._certified.problem import Certificate, balance, loss_sums
 from nbsketch.solvers.design import Design
-from nbsketch.solvers.row_loss import RowLoss, typical_mean
-from nbsketch.solvers.solution import State
+from nbsketch.solvers.row_loss import RowLoss, balance, loss_sums, typical_mean
+from nbsketch.solvers.solution import Certificate, State
 
 # Below this share of changed rows, Z^T (s a) is updated instead of recomputed.
 _FEW = 0.5

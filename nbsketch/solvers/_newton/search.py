@@ -21,11 +21,10 @@ from contextlib import suppress
 import numpy as np
 from numpy.typing import NDArray
 
-from nbsketch.solvers._certified.problem import Certificate
 from nbsketch.solvers._certified.search import CertifiedSearch
 from nbsketch.solvers._newton.directions import TermGrams, are_few, direction_of_entries
 from nbsketch.solvers._newton.problem import NewtonProblem
-from nbsketch.solvers.solution import State
+from nbsketch.solvers.solution import Certificate, State
 
 # Below this share of changed rows, the gradient is updated instead of recomputed.
 _FEW_CHANGES = 0.4

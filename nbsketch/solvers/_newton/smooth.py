@@ -12,11 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
-from nbsketch.solvers._certified.problem import Certificate
 from nbsketch.solvers._certified.search import CertifiedSearch
 from nbsketch.solvers._linear.conjugate_gradients import Inverse, conjugate_gradients
 from nbsketch.solvers._newton.problem import gram_of
-from nbsketch.solvers.solution import State
+from nbsketch.solvers.solution import Certificate, State
 
 _FORCING = 0.1  # relative accuracy of a Newton direction
 # Conjugate gradient steps per direction while the matrix is good; with a new matrix in

@@ -12,7 +12,7 @@ from nbsketch.solvers.design import ArrayDesign, Design
 from nbsketch.solvers.exact import solve_exact
 from nbsketch.solvers.filters import RidgeFilter
 from nbsketch.solvers.left_out import leave_one_out
-from nbsketch.solvers.ridge import RidgePath, ridge_path
+from nbsketch.solvers.spectrum import RidgePath, ridge_path
 
 N, R, D = 23, 5, 3
 

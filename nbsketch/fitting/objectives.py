@@ -41,10 +41,9 @@ from nbsketch.solvers.left_out import (
 )
 from nbsketch.solvers.newton import solve_joint_pinball, solve_scalar
 from nbsketch.solvers.radial import solve_radial
-from nbsketch.solvers.ridge import ridge_path
 from nbsketch.solvers.row_loss import has_row_loss
 from nbsketch.solvers.solution import Solution, State
-from nbsketch.solvers.spectrum import decompose, units_of
+from nbsketch.solvers.spectrum import decompose, ridge_path, units_of
 
 # Maximum of features times levels, and times classes if there are more than two, for
 # which a path of penalties takes only a few seconds.

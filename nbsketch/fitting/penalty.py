@@ -22,11 +22,16 @@ from nbsketch._report.progress import is_stopped, path_callback, report
 from nbsketch._report.warning import warn
 from nbsketch.fitting.plan import SolveOptions
 from nbsketch.rows.outliers import clipped, deviations, is_learned, within_gap
-from nbsketch.solvers import ridge
 from nbsketch.solvers.design import ArrayDesign, Design
 from nbsketch.solvers.filters import RidgeFilter
-from nbsketch.solvers.left_out import Fold, Folds, leave_one_out
-from nbsketch.solvers.spectrum import covariance, extended, least_share
+from nbsketch.solvers.left_out import Fold, Folds, cross_validation, leave_one_out
+from nbsketch.solvers.spectrum import (
+    RidgePath,
+    covariance,
+    extended,
+    least_share,
+    ridge_path,
+)
 
 # Penalties tried, relative to the one at which penalty and loss are of equal size.
 _RELATIVE_ALPHAS = np.logspace(1, -12, 27)
@@ -254,7 +259,7 @@ class LeftOutErrors(NamedTuple):
             self.objective.take(rows), self.design.gather(rows), self.rng
         )
 
-    def by_ridge(self, path: ridge.RidgePath, alphas: NDArray) -> NDArray:
+    def by_ridge(self, path: RidgePath, alphas: NDArray) -> NDArray:
         """Return the held-out errors of ridge regression on the folds.
 
         Without folds they are leave-one-out errors of at most 5000 rows.
@@ -263,7 +268,7 @@ class LeftOutErrors(NamedTuple):
         weights = self.objective.weights
         if self.objective.folds is not None:
             args = self.design, Y, alphas, self.objective.folds, weights
-            return ridge.cross_validation(path, *args)
+            return cross_validation(path, *args)
         rows = None
         if len(Y) > _MOST_VALIDATION_ROWS:
             rows = self.rng.choice(len(Y), _MOST_VALIDATION_ROWS, replace=False)
@@ -301,11 +306,11 @@ class LeftOutErrors(NamedTuple):
         path.warn_of_constant()
         return ratio * path.interpolated
 
-    def _ridge(self) -> ridge.RidgePath:
+    def _ridge(self) -> RidgePath:
         Y = without_tails(self.objective)
-        return ridge.ridge_path(self.design, Y, **self.objective._weighting)
+        return ridge_path(self.design, Y, **self.objective._weighting)
 
-    def _ridge_alpha(self, path: ridge.RidgePath) -> float:
+    def _ridge_alpha(self, path: RidgePath) -> float:
         """Return the penalty of ridge regression with the lowest held-out error."""
         cut = replace(self.objective, targets=without_tails(self.objective))
         alphas = path.alphas(RidgeFilter())

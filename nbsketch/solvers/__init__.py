@@ -17,18 +17,17 @@ _HOME = {
     "filters": "CutoffFilter Filter IteratedRidgeFilter LandweberFilter RidgeFilter",
     "generic": "solve_generic",
     "left_out": (
-        "Fold OrderEffect fold_errors generalized_cross_validation held_out_error "
-        "leave_blocks_out leave_one_out order_effect"
+        "Fold OrderEffect cross_validation fold_errors generalized_cross_validation "
+        "held_out_error leave_blocks_out leave_one_out order_effect"
     ),
     "newton": "solve_joint_pinball solve_scalar",
     "radial": "solve_radial",
-    "ridge": "RidgePath cross_validation ridge_path",
     "sgm": (
         "Iterate Regime SGMSolution StreamState sgm_iterates sgm_regime solve_sgm "
         "stream_sgm"
     ),
     "solution": "Solution State",
-    "spectrum": "CovarianceSpectrum decompose",
+    "spectrum": "CovarianceSpectrum RidgePath decompose ridge_path",
 }
 _MODULE_OF = {name: module for module, names in _HOME.items() for name in names.split()}
 

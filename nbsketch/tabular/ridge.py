@@ -3,8 +3,8 @@ r"""Ridge regression on landmarks: the base, sizes of errors, the check of the o
 .. math:: \min_{\beta, b} \sum_i w_i \|y_i - b - k(x_i, L) \beta\|^2
           + \tau\, \mathrm{tr}(\beta^T k(L, L) \beta)
 
-is solved by `nbsketch.solvers.ridge` in coordinates with an identity penalty. Kernel
-values are computed block by block: no n x s array is stored.
+is solved like `nbsketch.solvers.ridge_path`, in coordinates with an identity penalty.
+Kernel values are computed block by block: no n x s array is stored.
 """
 
 from collections.abc import Iterator
@@ -26,8 +26,7 @@ from nbsketch.solvers.left_out import (
     order_effect,
     without_rows,
 )
-from nbsketch.solvers.ridge import RidgePath
-from nbsketch.solvers.spectrum import CovarianceSpectrum, moments
+from nbsketch.solvers.spectrum import CovarianceSpectrum, RidgePath, moments
 from nbsketch.tabular.machine import Member
 from nbsketch.tabular.scales import SMOOTH, form_of, kernel_of
 from nbsketch.tuning.criterion import blocks_of, left_out_residuals

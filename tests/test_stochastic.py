@@ -18,10 +18,14 @@ from nbsketch.losses import (
     SquaredHingeLoss,
     SquareLoss,
 )
-from nbsketch.solvers._stochastic import stochastic_problem
 from nbsketch.solvers.design import ArrayDesign, Design, as_design
 from nbsketch.solvers.solution import Solution
-from nbsketch.solvers.stochastic import SCHEDULES, StochasticSolver, solve_stochastic
+from nbsketch.solvers.stochastic import (
+    SCHEDULES,
+    StochasticSolver,
+    solve_stochastic,
+    stochastic_problem,
+)
 
 N, R, D = 37, 4, 3
 LEVELS = np.array([0.2, 0.5, 0.9])

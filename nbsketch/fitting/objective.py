@@ -19,7 +19,6 @@ from nbsketch.rows.inputs import TrainingRows
 from nbsketch.rows.outliers import medians
 from nbsketch.solvers import stochastic
 from nbsketch.solvers._newton.start import shared
-from nbsketch.solvers._stochastic import stochastic_problem
 from nbsketch.solvers.design import Design
 from nbsketch.solvers.left_out import Folds, OrderEffect
 from nbsketch.solvers.solution import Solution, State
@@ -161,7 +160,9 @@ class Objective(ABC):
         """Solve by stochastic steps."""
         options = self._stochastic | self._weighting | {"alpha": alpha}
         callback = solver_callback("steps", 0.0)
-        problems = (stochastic_problem(design, y, **options) for y in self._parts)
+        problems = (
+            stochastic.stochastic_problem(design, y, **options) for y in self._parts
+        )
         solutions = [stochastic.solve_stochastic(p, solver, callback) for p in problems]
         solution = self._combine(solutions, alpha, np.inf)
         with np.errstate(over="ignore", invalid="ignore"):

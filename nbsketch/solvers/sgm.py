@@ -26,8 +26,8 @@ from nbsketch._report.validation import (
     random_generator,
 )
 from nbsketch.losses import Loss
-from nbsketch.solvers._stochastic import stochastic_problem
 from nbsketch.solvers.design import Design, as_design
+from nbsketch.solvers.stochastic import stochastic_problem
 
 # Rows per compiled call: some tens of milliseconds, so that Ctrl-C works.
 _ROWS_PER_CALL = 1 << 17
@@ -471,7 +471,7 @@ def solve_sgm(
     array([ 2., -1.])
     """
     n_steps = check_integer("n_steps", n_steps)
-    stops = _stops(checkpoints, n_steps)
+    stops = {check_integer("checkpoints", stop, high=n_steps) for stop in checkpoints}
     every = {*stops, n_steps}
     iterates = list(sgm_iterates(Z, Y, loss, checkpoints=every, rng=rng, **options))
     path = tuple(iterate for iterate in iterates if iterate.n_steps in stops)
@@ -504,12 +504,12 @@ def sgm_iterates(
     100 [3.]
     """
     design = as_design(Z)
-    stops = _stops(checkpoints)
+    stops = sorted({check_integer("checkpoints", stop) for stop in checkpoints})
     search = SGMSearch(design, Y, loss, **options)
     rows = RowStream(random_generator(rng), search.weights, design.shape[0])
     features = np.ascontiguousarray(design.collect())
     bounds = _square_bounds(features, search.weights, search.square_norm)
-    return (search.draw(features, rows, bounds, stop) for stop in sorted(stops))
+    return (search.draw(features, rows, bounds, stop) for stop in stops)
 
 
 def squared_norms(Z: NDArray) -> NDArray:
@@ -525,10 +525,6 @@ def _square_bounds(
     if square_norm is not None:
         return np.maximum(squares, square_norm)
     return (squares if weights is None else squares[weights > 0]).max()
-
-
-def _stops(checkpoints: Iterable[int], last: int | None = None) -> set[int]:
-    return {check_integer("checkpoints", stop, high=last) for stop in checkpoints}
 
 
 @stored

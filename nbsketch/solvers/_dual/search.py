@@ -161,7 +161,7 @@ def _factorize(K: SymmetricOperator, rows: NDArray, system: InsideSystem) -> Dir
     if not len(rows):
         return Direction(d, np.zeros(sums.count), d, 0)
     matrix = K.block(rows)
-    matrix[np.diag_indices_from(matrix)] += system.shift / system.weights[rows]
+    matrix.flat[:: len(rows) + 1] += system.shift / system.weights[rows]
     jitter = _JITTER * float(np.trace(matrix))
     added = system.shift / float(system.weights.max())
     if system.coarse and added * len(rows) > _COARSE * jitter:
@@ -191,7 +191,11 @@ class _Sums:
     def set(self, moves: NDArray) -> None:
         """Set the moves: the inverse of a matrix, times the indicators."""
         self.moves = moves
-        self.inverse = np.linalg.pinv(self.indicators.T @ moves, hermitian=True)
+        sums = self.indicators.T @ moves
+        if self.count == 1 and sums.item():  # a fifth of a step on few rows
+            self.inverse = 1 / sums
+        else:
+            self.inverse = np.linalg.pinv(sums, hermitian=True)
 
     def project(self, z: NDArray, total: NDArray | None = None) -> NDArray:
         """Return z with sums `total`; zero if None."""

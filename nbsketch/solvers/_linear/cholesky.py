@@ -91,12 +91,11 @@ def raised_cholesky(
     lower triangle of the factor is undefined.
     """
     (potrf,) = scipy.linalg.lapack.get_lapack_funcs(("potrf",), (matrix,))
-    diagonal = np.diag_indices_from(matrix)
     raised = shift
     more = 3 * shift if more is None else more
     while True:
         system = matrix.copy(order="F")
-        system[diagonal] += system.dtype.type(raised)
+        system.flat[:: len(system) + 1] += system.dtype.type(raised)
         upper, failed = potrf(system, lower=0, overwrite_a=1, clean=0)
         if not failed:
             return upper, raised

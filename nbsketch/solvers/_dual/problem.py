@@ -11,6 +11,7 @@ has an intercept; the entries of an output are contiguous. For any such a with
 
 from bisect import bisect_left
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -66,14 +67,23 @@ class DualProblem:
         """Return the sum of v over the entries of each output."""
         return v.reshape(self.outputs, -1).sum(axis=1)
 
-    def output(self, j: int) -> tuple[slice, Self]:
-        """Return the entries of an output, and the problem restricted to them."""
+    @property
+    def parts(self) -> list[tuple[slice, Self]]:
+        """The entries of each output, and the problem restricted to them."""
+        # Not cached for one output, because an object that holds itself lives on.
+        return self._parts if self.outputs > 1 else [(slice(None), self)]
+
+    @cached_property
+    def _parts(self) -> list[tuple[slice, Self]]:
         size = self.n // self.outputs
-        part = slice(j * size, (j + 1) * size)
+        parts = [slice(j * size, (j + 1) * size) for j in range(self.outputs)]
+        return [(part, self._part(part)) for part in parts]
+
+    def _part(self, part: slice) -> Self:
         y = self.y[part]
         weights = self.weights[part]
         rows = self.rows.take(part)
-        return part, replace(self, y=y, weights=weights, rows=rows, outputs=1)
+        return replace(self, y=y, weights=weights, rows=rows, outputs=1)
 
     def point(self, res: NDArray, sigma: float, center: NDArray) -> Point:
         """Return the dual point of the loss smoothed by sigma around a center."""
@@ -87,8 +97,7 @@ class DualProblem:
         a = self.rows.clip(self.ratio(c))
         if not self.fit_intercept:
             return a
-        for j in range(self.outputs):
-            entries, p = self.output(j)
+        for entries, p in self.parts:
             inside = p.rows.between(a[entries]).astype(float)
             a[entries] = balance(a[entries], p.weights, p.rows.lo, p.rows.hi, inside)
         return a
@@ -112,9 +121,10 @@ class DualProblem:
     ) -> NDArray:
         """Return the best intercepts (d,) for residuals without intercepts."""
         b = np.zeros(self.outputs)
+        if not self.fit_intercept:
+            return b
         around = np.zeros(self.n) + center
-        for j in range(self.outputs * self.fit_intercept):
-            entries, part = self.output(j)
+        for j, (entries, part) in enumerate(self.parts):
             b[j] = part._constant(res[entries], float(start[j]), sigma, around[entries])
         return b
 

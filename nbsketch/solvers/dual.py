@@ -23,7 +23,7 @@ with an output matrix M that couples the levels.
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, TypedDict, Unpack
 
@@ -71,6 +71,7 @@ class DualOptions(TypedDict, total=False):
     random_state: Any
 
 
+@dataclass
 class DualPath:
     """Searches with one kernel matrix, up to a relative gap or a limit.
 
@@ -90,37 +91,30 @@ class DualPath:
         As in `nbsketch.solvers.solve_dual`, for each penalty.
     """
 
-    def __init__(
-        self,
-        K: KernelOperator,
-        alphas: Iterable[float],
-        shape: tuple[int, ...],
-        rank: int,
-        *,
-        sample_weight: ArrayLike | None = None,
-        fit_intercept: bool = True,
-        tol: float = 1e-4,
-        max_iter: int = 200,
-        max_seconds: float = np.inf,
-        state: State | None = None,
-        callback: Callback | None = None,
-        random_state: Any = None,
-    ) -> None:
-        self.K = K
-        self.shape = shape
-        self.rank = rank
-        self.state = state
-        self.callback = callback
-        self.alphas = [check_positive("alpha", alpha) for alpha in alphas]
-        self.weights = checks.weights(sample_weight, shape[0])
-        self.fit_intercept = bool(fit_intercept)
-        self.tol = check_positive("tol", tol)
-        self.max_iter = check_integer("max_iter", max_iter)
-        self.max_seconds = check_real("max_seconds", max_seconds, low=0)
+    K: KernelOperator
+    alphas: Iterable[float]
+    shape: tuple[int, ...]
+    rank: int
+    sample_weight: ArrayLike | None = None
+    fit_intercept: bool = True
+    tol: float = 1e-4
+    max_iter: int = 200
+    max_seconds: float = np.inf
+    state: State | None = None
+    callback: Callback | None = None
+    random_state: Any = None
+
+    def __post_init__(self) -> None:
+        self.alphas = [check_positive("alpha", alpha) for alpha in self.alphas]
+        self.weights = checks.weights(self.sample_weight, self.shape[0])
+        self.fit_intercept = bool(self.fit_intercept)
+        check_positive("tol", self.tol)
+        check_integer("max_iter", self.max_iter)
+        check_real("max_seconds", self.max_seconds, low=0)
         # Later random numbers must not depend on whether there is a factor.
-        self.seed = np.random.default_rng(random_state).integers(_SEEDS)
-        if state is not None:
-            checks.state(state, shape, shape[1:], shape)
+        self.seed = np.random.default_rng(self.random_state).integers(_SEEDS)
+        if self.state is not None:
+            checks.state(self.state, self.shape, self.shape[1:], self.shape)
 
     @cached_property
     def factor(self) -> NDArray:

@@ -378,9 +378,9 @@ class ExactRidge(ClosedForm):
             rows.shape[0], min(alphas) / values_scale(self.data), self._tol
         )
         K = SymmetricGram(self.data.kernel, rows, dtype=dtype)
-        targets = self.objective.targets
-        rng = self.data.rng
-        solutions = conjugate_path(K, targets, alphas, **limits, random_state=rng)
+        solutions = conjugate_path(
+            K, self.objective.targets, alphas, **limits, random_state=self.data.rng
+        )
         for alpha, solution in zip(alphas, solutions, strict=True):
             yield self._of_rows(solution, alpha)
 

@@ -230,10 +230,9 @@ class PassesSearch(SmoothSearch):
 
     def _smooth(self, state: State) -> None:
         """Choose the first sigma: the spread of the residuals of least squares."""
-        p = self.problem
         for _ in range(0 if self.coef.any() else _RIDGES):
             self.is_flat = True
-            self.sigma = _WIDE * p.spread(self.res)
+            self.sigma = _WIDE * self.problem.spread(self.res)
             self._evaluate()
             self.best = self._point_certificate()
             direction = self._direction()

@@ -187,7 +187,7 @@ def changes_pay(changed: int, count: int) -> bool:
 def are_few(count: int, problem: NewtonProblem) -> bool:
     """Return whether a matrix over the entries is cheaper than one over W."""
     rank = problem.rank
-    unknowns = problem.rank * len(problem.T)
+    unknowns = rank * len(problem.T)
     work = count**2 * (rank + count / 3)
     return 0 < work < _LESS_WORK * unknowns**3 / 3
 

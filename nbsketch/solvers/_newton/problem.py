@@ -337,13 +337,14 @@ class NewtonProblem:
     ) -> tuple[NDArray, NDArray]:
         """Return `a` with a weighted sum of zero for every output, and its gradient."""
         d = len(self.mix)
-        lo = self.losses.lo
-        hi = self.losses.hi
+        losses = self.losses
         if rate is None:
-            rate = self.losses.between(a)
+            rate = losses.between(a)
         goals = -self.mix[:, d:] @ (a[d:] @ self.weights)
         outputs = [
-            balance(a[j], self.weights, lo[j], hi[j], rate[j], float(goals[j]))
+            balance(
+                a[j], self.weights, losses.lo[j], losses.hi[j], rate[j], float(goals[j])
+            )
             for j in range(d)
         ]
         balanced = np.vstack([*outputs, a[d:]])

@@ -149,10 +149,9 @@ class SmoothSearch(CertifiedSearch):
 
     def _certify(self) -> Certificate:
         """Certify the current point, with fresh sums if its estimated gap is small."""
-        p = self.problem
         certificate = self._point_certificate()
         if self._is_good(certificate):
-            self.res = p.residual(self.coef, self.intercept)
+            self.res = self.problem.residual(self.coef, self.intercept)
             self._evaluate()
             certificate = self._point_certificate()
         return certificate

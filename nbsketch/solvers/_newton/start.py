@@ -105,7 +105,7 @@ class Splitting:
     def _sums(self, a: NDArray) -> tuple[NDArray, NDArray]:
         """Return ``Z^T (s a)^T``, centered, and the sums of s a."""
         p = self.problem
-        weighted = self.problem.weighted(a)
+        weighted = p.weighted(a)
         totals = weighted.sum(axis=1)
         gradient = p.design.rmv(weighted.T) - np.outer(self.means, totals)
         return gradient, totals

@@ -246,6 +246,13 @@ CLAIMS = [
         [*RISKS, *BOUNDS],
     ),
     (
+        "slopes of the excess risk: sketches {}, as many Fourier features {}|",
+        [
+            cell("table3", "exponent", kernel="Gaussian", quantity=quantity)
+            for quantity in ("excess risk", "excess risk, Fourier features")
+        ],
+    ),
+    (
         "Fourier features {} in {} s, accumulation {} in {} s, p-SR of density "
         ":math:`30/n` {} in {} s, of :math:`50/n` {} in {} s, Gaussian {} in {} s.",
         [

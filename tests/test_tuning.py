@@ -162,12 +162,12 @@ class Bowl:
 
 
 def test_gradient_of_the_penalty_of_the_search_is_that_of_finite_differences(rng):
-    point, weights = rng.normal(size=5), (0.3, 0.7)
+    point = rng.normal(size=5)
 
     def value(shift):
-        return penalized(*weights, point + shift, 2.0, np.ones(5))[0]
+        return penalized(30, point + shift, 2.0, np.ones(5))[0]
 
-    gradient = penalized(*weights, point, 2.0, np.ones(5))[1]
+    gradient = penalized(30, point, 2.0, np.ones(5))[1]
     steps = 1e-6 * np.eye(5)
     expected = [1 + (value(step) - value(-step)) / 2e-6 for step in steps]
     assert_allclose(gradient, expected, rtol=1e-7)
@@ -175,16 +175,20 @@ def test_gradient_of_the_penalty_of_the_search_is_that_of_finite_differences(rng
 
 
 def test_descent_finds_the_minimum_within_limits():
-    limits = np.array([-9.0, -9, 1]), np.array([6.0, 6, 6])
-    descent = Descent(Bowl([1.0, 100, 3]), np.array([5.0, -4, 3]), limits)
+    start = np.array([5.0, -4, 3])
+    descent = Descent(Bowl([1.0, 100, 3]), start, np.inf, (1.0, 6.0))
     descent.run(50, Budget(50, np.inf))
     assert_allclose(descent.point, [0, 0, 1], rtol=0, atol=1e-2)
+    # Few rows: a penalty toward equal length scales, and toward tau = 0.01.
+    pulled = Descent(Bowl([0.0, 0.0, 0.0]), start, 1)
+    pulled.run(50, Budget(50, np.inf))
+    assert np.ptp(pulled.point[:2]) < 0.1
+    assert_allclose(pulled.point[2], np.log(0.01), atol=0.1)
 
 
 def test_no_step_is_longer_than_the_bound():
     bowl = Bowl([1e-6, 1e-6])
-    limits = np.full(2, -90.0), np.full(2, 90.0)
-    descent = Descent(bowl, np.array([60.0, 50]), limits)
+    descent = Descent(bowl, np.array([6.0, 50]), np.inf, (-90.0, 90.0))
     for _ in range(8):
         before = descent.point
         descent.run(1, Budget(1, np.inf))
@@ -213,7 +217,7 @@ class Scripted(Descent):
 
 
 def test_a_descent_ends_after_two_small_gains_in_turn():
-    descent = Scripted(Bowl([1.0]), np.ones(1), (-np.ones(1), np.ones(1)))
+    descent = Scripted(Bowl([1.0, 1.0]), np.ones(2), np.inf)
     descent.gains = [1e-5, 1e-2, 1e-5, 1e-5, 1e-2]
     descent.run(9, Budget(9, np.inf))
     assert descent.gains == [1e-2]
@@ -230,17 +234,17 @@ class Ragged(Bowl):
     """Fails or overflows beyond a point."""
 
     def __call__(self, point):
-        if point[0] < 1:
+        if point[1] < 1:
             raise np.linalg.LinAlgError
-        return (np.inf, point) if point[0] > 9 else super().__call__(point)
+        return (np.inf, point) if point[1] > 9 else super().__call__(point)
 
 
 @pytest.mark.parametrize("start", [0.0, 2.0, 10.0])
 def test_failed_evaluations_are_no_progress(start):
-    limits = np.full(1, -20.0), np.full(1, 20.0)
-    descent = Descent(Ragged([1.0]), np.array([start]), limits)
+    descent = Descent(Ragged([1.0, 1.0]), np.array([0.0, start]), np.inf)
     descent.run(20, Budget(20, np.inf))
-    assert descent.point == start if start != 2 else 1 <= descent.point < 1.5
+    tau = descent.point[1]
+    assert tau == start if start != 2 else 1 <= tau < 1.5
 
 
 # the inputs -------------------------------------------------------------------------

@@ -31,7 +31,7 @@ from nbsketch.kernels import GaussianKernel, LaplacianKernel
 from nbsketch.losses import HuberLoss
 from nbsketch.solvers.design import ArrayDesign
 from nbsketch.tuning import fit_scaler, tune
-from nbsketch.tuning.descent import Budget, descent_of
+from nbsketch.tuning.descent import Budget, Descent
 from nbsketch.tuning.search import least_log_tau
 
 ROWS = np.random.default_rng(0)
@@ -308,7 +308,7 @@ class Flat:
 
 
 def test_without_evidence_length_scales_are_pulled_to_each_other():
-    descent = descent_of(Flat(), np.array([2.0, -1.0, 0.5, 1.0]), 50)
+    descent = Descent(Flat(), np.array([2.0, -1.0, 0.5, 1.0]), 50)
     descent.run(100, Budget(100, np.inf))
     np.testing.assert_allclose(descent.point[:3], 0.5, atol=0.02)
     np.testing.assert_allclose(descent.point[3], np.log(0.01), atol=0.05)

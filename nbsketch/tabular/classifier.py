@@ -105,7 +105,11 @@ class TabularKernelClassifier(ClassifierScore, LogProbabilities, TabularModel):
     def _fit(self, data: Training, rng: np.random.Generator) -> Suspects:
         self.classes_, index = np.unique(data.Y, return_inverse=True)
         _warn_of_few(self.classes_, np.bincount(index))
-        data = data._replace(Y=_indicators(index, len(self.classes_)))
+        count = len(self.classes_)
+        if count < 2:
+            raise ValueError(f"`y` must hold at least two classes, got {count} class")
+        columns = np.array([1]) if count == 2 else np.arange(count)
+        data = data._replace(Y=(index[:, None] == columns).astype(np.float64))
         left_out, values = self._fit_rows(data, rng, classes=index)
         scores = data.Y[left_out.drawn] - left_out.residual
         self._calibrate(scores, index[left_out.drawn], left_out.work.weights, values)
@@ -169,11 +173,3 @@ def _warn_of_few(classes: NDArray, counts: NDArray) -> None:
             "their probabilities and `loo_log_loss_` are unreliable: add samples or "
             "merge these classes"
         )
-
-
-def _indicators(index: NDArray, count: int) -> NDArray:
-    """Return 1 for the class of each sample, else 0; one column for two classes."""
-    if count < 2:
-        raise ValueError(f"`y` must hold at least two classes, got {count} class")
-    columns = np.array([1]) if count == 2 else np.arange(count)
-    return (index[:, None] == columns).astype(np.float64)

@@ -110,7 +110,16 @@ class TableColumns:
             If columns are missing or unknown, a number is infinite, or a number equals
             several training levels, such as "1" and "01".
         """
-        values = self._arrange(X)
+        levels = {j for j, c in enumerate(self.columns) if isinstance(c, LevelColumn)}
+        frame = as_frame(X)
+        table: Any = X if frame is None else frame
+        names = names_of(table)
+        by_position = frame is None and len(names) == len(self.names)
+        if names != self.names and not by_position:
+            check_names(self.names, names)
+            place = {name: j for j, name in enumerate(names)}
+            table = table[:, [place[name] for name in self.names]]
+        values = read_columns(table, levels)
         rows = _join(self.columns, values, self.kept)
         return rows.astype(_dtype(values), copy=False)
 
@@ -122,19 +131,6 @@ class TableColumns:
         used = np.diff(np.searchsorted(self.kept, _starts(self.columns))) > 0
         if not used.all():
             yield "not used", ", ".join(compress(self.names, ~used))
-
-    def _arrange(self, X: Any) -> list[Values]:
-        """Return the columns of X in the order of training."""
-        levels = {j for j, c in enumerate(self.columns) if isinstance(c, LevelColumn)}
-        frame = as_frame(X)
-        table: Any = X if frame is None else frame
-        names = names_of(table)
-        by_position = frame is None and len(names) == len(self.names)
-        if names != self.names and not by_position:
-            check_names(self.names, names)
-            place = {name: j for j, name in enumerate(names)}
-            table = table[:, [place[name] for name in self.names]]
-        return read_columns(table, levels)
 
 
 class Table(NamedTuple):

@@ -209,7 +209,9 @@ def _members(
     """Fit the members; return them with leave-one-out residuals and their rows.
 
     Up to `ALONE` rows there is a single leaf; otherwise members on leaves are fitted in
-    addition to a base.
+    addition to a base. If there are enough rows, those of the residuals are no
+    landmarks: the base is not smooth at landmarks, where leaves have larger errors than
+    at new rows.
     """
     n = len(data.Y)
     index = np.arange(n)
@@ -217,7 +219,10 @@ def _members(
     residuals = list[NDArray]()
     has_base = n > ALONE
     if has_base:
-        landmarks, index = _landmarks(n, rng)
+        drawn = rng.permutation(n)
+        others = drawn[_LANDMARKS:] if n >= 2 * _LANDMARKS else drawn
+        landmarks = np.sort(drawn[:_LANDMARKS])
+        index = np.sort(others[:VALIDATION])
         base, residual = Ridge(scales[0].inverse, data, landmarks, index).fit()
         members.append(base)
         residuals.append(residual)
@@ -239,14 +244,3 @@ def _leaf_rows(data: Training, scales: Scales) -> int:
         return TREE_ROWS
     trial = np.random.default_rng(0)  # not part of the fit
     return LARGER_ROWS if ratio_of_halves(data, scales, trial) < _FALL else TREE_ROWS
-
-
-def _landmarks(n: int, rng: np.random.Generator) -> tuple[NDArray, NDArray]:
-    """Return landmarks, and rows for leave-one-out residuals, both ascending.
-
-    The latter are not landmarks, if there are enough other rows: the base is not smooth
-    at landmarks, where leaves have larger errors than at new rows.
-    """
-    drawn = rng.permutation(n)
-    others = drawn[_LANDMARKS:] if n >= 2 * _LANDMARKS else drawn
-    return np.sort(drawn[:_LANDMARKS]), np.sort(others[:VALIDATION])

@@ -188,7 +188,10 @@ def _of_frame(frame: nw.DataFrame[Any], categories: Collection[int]) -> list[Val
     out = dict[int, Values]()
     blocks = dict[Any, list[int]]()
     names = frame.columns
-    objects = _few_objects(frame)
+    objects = None
+    if frame.implementation.is_pandas() and len(frame) <= _FEW_ROWS:
+        # A tenth of the time of single columns.
+        objects = frame.to_native().to_numpy(dtype=object)
     for j, dtype in enumerate(_types(frame)):
         if objects is not None and _is_text(dtype):
             out[j] = _of_objects(objects[:, j], str(names[j]), j in categories)
@@ -211,16 +214,6 @@ def _of_frame(frame: nw.DataFrame[Any], categories: Collection[int]) -> list[Val
         for j, column in zip(block, data.T, strict=True):
             out[j] = Values("numbers", column)
     return [out[j] for j in range(len(out))]
-
-
-def _few_objects(frame: nw.DataFrame[Any]) -> NDArray | None:
-    """Return few rows of pandas as an array, in a tenth of the time of single columns.
-
-    None for other frames.
-    """
-    if not frame.implementation.is_pandas() or len(frame) > _FEW_ROWS:
-        return None
-    return frame.to_native().to_numpy(dtype=object)
 
 
 def _types(frame: nw.DataFrame[Any]) -> list[Any]:
@@ -366,9 +359,7 @@ def _of_objects(column: NDArray, name: str, as_categories: bool) -> Values:
     missing = _missing(column)
     present = column[~missing]
     types = {type(value) for value in present}
-    if not types:
-        return Values("nothing", np.full(len(column), np.nan))
-    if as_categories and all(map(_has_text, types)):
+    if not types or (as_categories and all(map(_has_text, types))):
         return _categories(column, missing)
     if _all(types, _DURATIONS):  # NumPy durations are also integers
         return Values("numbers", _filled(present, missing, "timedelta64[us]") / _DAY)

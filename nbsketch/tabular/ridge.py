@@ -26,7 +26,7 @@ from nbsketch.solvers.left_out import (
     order_effect,
     without_rows,
 )
-from nbsketch.solvers.spectrum import CovarianceSpectrum, RidgePath, moments
+from nbsketch.solvers.spectrum import RidgePath, moments
 from nbsketch.tabular.machine import Member
 from nbsketch.tabular.scales import SMOOTH, form_of, kernel_of
 from nbsketch.tuning.criterion import blocks_of, left_out_residuals
@@ -212,7 +212,11 @@ class Ridge:
             part = self._validation[place]
             values = self._design.gather(part)
             weights = self._weights[part]
-            without = self._without(path, block)
+            removed = self._design.gather(block), self._Y[block], self._weights[block]
+            without = without_rows(path, *removed)
+            # The basis is orthonormal for C: the inverse of V^T is C V.
+            shift = self._penalty @ (without.z_mean - path.z_mean)
+            without = without._replace(z_mean=path.z_mean + shift)
             fits.append((place, values, without))
             options = values, Y[place], self._alphas, weights
             errors += weights.sum() * held_out_error(without, _FILTER, *options)
@@ -221,14 +225,6 @@ class Ridge:
             coef, intercept = without.coefficients(_FILTER, alpha)
             residual[place] = Y[place] - values.mv(coef) - intercept
         return alpha, residual
-
-    def _without(self, path: RidgePath, block: NDArray) -> CovarianceSpectrum:
-        """Return the solutions without a block of rows."""
-        values = self._design.gather(block)
-        without = without_rows(path, values, self._Y[block], self._weights[block])
-        # The basis is orthonormal for C: the inverse of V^T is C V.
-        shift = self._penalty @ (without.z_mean - path.z_mean)
-        return without._replace(z_mean=path.z_mean + shift)
 
 
 def table_order(scales: NDArray, data: Training) -> OrderEffect:

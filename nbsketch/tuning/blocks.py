@@ -35,7 +35,7 @@ from nbsketch._jit.tuning import (
 )
 from nbsketch.solvers.left_out import effective_number
 from nbsketch.tuning.criterion import fill_by_differences
-from nbsketch.tuning.descent import TAU_LIMITS, Budget, Curvature, Descent, descent_of
+from nbsketch.tuning.descent import TAU_LIMITS, Budget, Curvature, Descent
 from nbsketch.tuning.rows import CELLS, Training, at_rows
 from nbsketch.tuning.trees import grow
 
@@ -104,7 +104,7 @@ def rounds(
         """Return a descent on new blocks, and a difference between blocks by chance."""
         blocks = _near([point, *given_up], data, size, rng)
         criterion = BlockCriterion(data, blocks, family)
-        descent = descent_of(criterion, point, len(data.Y), tau_limits, curvature)
+        descent = Descent(criterion, point, len(data.Y), tau_limits, curvature)
         return descent, _WORSE / len(blocks) ** 0.5
 
     descent, _ = descent_from(point)

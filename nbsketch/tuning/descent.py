@@ -15,14 +15,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
-
-# Adds to the value and to the gradient at a point.
-Penalty = Callable[[NDArray, float, NDArray], tuple[float, NDArray]]
 
 # Maximum change of a logarithm in a step. A step of 3.9 once moved a relevant column to
 # where its derivative vanishes, permanently: an error of 2.49 instead of 0.007.
@@ -136,32 +132,34 @@ class Descent:
         Function to minimize.
     start : ndarray of shape (k,)
         Starting point, clipped to the bounds.
-    limits : tuple of ndarray
-        Lower and upper bounds, (k,).
+    n : float
+        Number of rows of the criterion, which divides the penalty.
+    tau_limits : tuple of float, optional
+        Bounds of the last coordinate. Default: those of log tau.
     curvature : Curvature, optional
         Curvature of a previous descent, to continue with.
-    penalty : callable, optional
-        Adds to the value and to the gradient of the criterion.
 
     Attributes
     ----------
     point, value, gradient : ndarray, float, ndarray
-        The best point, and the criterion there; the start if it is not finite.
+        The best point, and the penalized criterion there; the start if it is not
+        finite.
     """
 
     def __init__(
         self,
         criterion: Criterion,
         start: NDArray,
-        limits: tuple[NDArray, NDArray],
+        n: float,
+        tau_limits: tuple[float, float] = TAU_LIMITS,
         curvature: Curvature | None = None,
-        penalty: Penalty | None = None,
     ) -> None:
         self._criterion = criterion
-        self._limits = limits
-        self._penalty = penalty
+        self._n = n
+        ends = zip(LIMITS, tau_limits, strict=True)
+        self._limits = [np.append(np.full(len(start) - 1, a), b) for a, b in ends]
         self.curvature = curvature or Curvature()
-        self.point = np.clip(start, *limits)
+        self.point = np.clip(start, *self._limits)
         self.value, self.gradient = self._evaluate(self.point)
 
     def run(self, iterations: int, budget: Budget) -> None:
@@ -181,8 +179,7 @@ class Descent:
             value, gradient = self._criterion(point)
         except np.linalg.LinAlgError:
             return np.inf, np.zeros_like(point)
-        if self._penalty is not None:
-            value, gradient = self._penalty(point, value, gradient)
+        value, gradient = penalized(self._n, point, value, gradient)
         is_finite = np.isfinite(value) and np.isfinite(gradient).all()
         return (value, gradient) if is_finite else (np.inf, np.zeros_like(point))
 
@@ -219,29 +216,17 @@ class Descent:
         return False
 
 
-def descent_of(
-    criterion: Criterion,
-    start: NDArray,
-    n: int,
-    tau_limits: tuple[float, float] = TAU_LIMITS,
-    curvature: Curvature | None = None,
-) -> Descent:
-    """Return a descent, within the bounds, of the penalized criterion of n rows."""
-    ends = zip(LIMITS, tau_limits, strict=True)
-    low, high = (np.append(np.full(len(start) - 1, a), b) for a, b in ends)
-    penalty = partial(penalized, PULL / n, TAU_PULL * PULL / n)
-    return Descent(criterion, start, (low, high), curvature, penalty)
-
-
 def penalized(
-    weight: float, by_tau: float, point: NDArray, value: float, gradient: NDArray
+    n: float, point: NDArray, value: float, gradient: NDArray
 ) -> tuple[float, NDArray]:
     """Add the penalty toward equal length scales and the reference tau."""
+    weight = PULL / n
     away = point[:-1] - point[:-1].mean()
     value += weight * np.log1p(np.square(away)).sum()
     slope = 2 * weight * away / (1 + np.square(away))
     gradient[:-1] += slope - slope.mean()
     away = point[-1] - np.log(_USUAL_TAU)
+    by_tau = TAU_PULL * PULL / n
     value += by_tau * np.log1p(np.square(away))
     gradient[-1] += 2 * by_tau * away / (1 + np.square(away))
     return value, gradient

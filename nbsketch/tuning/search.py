@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from nbsketch.kernels import median_distance
 from nbsketch.tuning.blocks import rounds
 from nbsketch.tuning.criterion import ExactCriterion, LandmarkCriterion, distance_of
-from nbsketch.tuning.descent import TAU_LIMITS, Budget, Curvature, Descent, descent_of
+from nbsketch.tuning.descent import TAU_LIMITS, Budget, Curvature, Descent
 from nbsketch.tuning.rows import Rows
 
 _START = (1000, 100)  # rows and landmarks of the isotropic start
@@ -169,7 +169,10 @@ class Descents(NamedTuple):
             return self.by_evidence(point, warm)
         start = point
         for point in self._rounds(start):
-            if self.rows.is_noisy and self._is_clean(point):
+            if not self.rows.is_noisy:
+                continue
+            others = self.rows.draw(self.rng, _CHECK)
+            if self._exact(others).left_out(point) < _CLEAN:
                 return self.by_evidence(start)
         return point
 
@@ -214,11 +217,6 @@ class Descents(NamedTuple):
         limits = self._tau_limits(len(data.Y))
         return rounds(data, self.rows.family, point, self.rng, self.budget, limits)
 
-    def _is_clean(self, point: NDArray) -> bool:
-        """Return whether there is hardly any noise."""
-        drawn = self.rows.draw(self.rng, _CHECK)
-        return self._exact(drawn).left_out(point) < _CLEAN
-
     def _tau_limits(self, count: int) -> tuple[float, float]:
         """Return the bounds of log tau for a sample, equal if the penalty is given."""
         if self.rows.alpha is None:
@@ -233,7 +231,7 @@ class Descents(NamedTuple):
         drawn = drawn[: stage.rows]
         limits = self._tau_limits(len(drawn))
         n = len(self.rows.kept)
-        descent = descent_of(self._exact(drawn), point, n, limits, curvature)
+        descent = Descent(self._exact(drawn), point, n, limits, curvature)
         descent.run(stage.iterations, self.budget)
         return descent
 

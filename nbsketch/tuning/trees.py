@@ -126,11 +126,10 @@ def grow(
             nodes[node][2] = len(leaves)
             leaves.append(index)
             continue
-        column, center = split
+        column, center, left = split
         below = len(nodes)
         nodes[node] = [column, center, below]
         nodes += [[-1, 0.0, 0], [-1, 0.0, 0]]
-        left = rows[index, column] <= center
         sides = [(below + 1, index[~left]), (below, index[left])]
         todo += sides if upward[column] else sides[::-1]
     starts = np.cumsum([0, *map(len, leaves)])
@@ -140,8 +139,8 @@ def grow(
 
 def _split(
     rows: NDArray, scales: NDArray, index: NDArray, rng: np.random.Generator
-) -> tuple[int, float] | None:
-    """Return the column and the threshold of a split; None if there is none."""
+) -> tuple[int, float, NDArray] | None:
+    """Return column, threshold and mask of the left rows of a split; None: no split."""
     sample = index
     if len(index) > _SAMPLE:
         sample = rng.choice(index, _SAMPLE, replace=False)
@@ -154,9 +153,10 @@ def _split(
         values = rows[index, column]
         for center in (_median, np.mean):
             threshold = float(center(values))
-            share = np.count_nonzero(values <= threshold) / len(values)
+            left = values <= threshold
+            share = np.count_nonzero(left) / len(values)
             if _LEAST_SHARE <= share <= 1 - _LEAST_SHARE:
-                return int(column), threshold
+                return int(column), threshold, left
     return None
 
 

@@ -506,21 +506,17 @@ def _tails(
     rng = np.random.default_rng(0)  # the draws of the search remain the same
     tails = trimmed.copy()
     if tails.any():
-        others = _without_rare_flags(candidates)
+        # Rare columns of two values count as constant.
+        X = candidates.transform(candidates.draw(np.random.default_rng(0), _FIT[0]))
+        flags = _rare(X) & ((X.min(axis=0) == X) | (X.max(axis=0) == X)).all(axis=0)
+        width = np.where(flags, np.inf, candidates.scaler.width)
+        others = replace(candidates, scaler=replace(candidates.scaler, width=width))
         tails[trimmed] = have_neighbors(others, trimmed, rng)
     if not tails.any():
         return tails
     point, _ = Descents(candidates, rng, budget).learn_briefly(point)
     plain, _ = _residuals(candidates, candidates, point, rng)
     return tails & is_learned(tails, residuals, plain)
-
-
-def _without_rare_flags(rows: Rows) -> Rows:
-    """Return the same rows, in which rare columns of two values count as constant."""
-    X = rows.transform(rows.draw(np.random.default_rng(0), _FIT[0]))
-    flags = _rare(X) & ((X.min(axis=0) == X) | (X.max(axis=0) == X)).all(axis=0)
-    width = np.where(flags, np.inf, rows.scaler.width)
-    return replace(rows, scaler=replace(rows.scaler, width=width))
 
 
 def have_neighbors(rows: Rows, trimmed: NDArray, rng: np.random.Generator) -> NDArray:

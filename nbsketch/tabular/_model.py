@@ -34,6 +34,7 @@ from nbsketch.rows.splits import (
     merges_copies,
     warn_of_divided_copies,
 )
+from nbsketch.solvers.spectrum import row_weights
 from nbsketch.tabular.boosting import BoostedTrees, affordable_folds, boosting
 from nbsketch.tabular.columns import Table, fit_table
 from nbsketch.tabular.fit import SQUARE, LeftOutRows, fit_machine
@@ -160,8 +161,7 @@ class TabularModel(SaveMixin, CallbackSupportMixin, BaseEstimator):
         names = self.columns_.feature_names
         check_spread("X", rows, names)
         warn_of_constants("X", rows, names)
-        relative = numbers.relative_weights
-        relative = np.ones(len(index)) if relative is None else relative
+        relative = row_weights(numbers.relative_weights, numbers.y)
         relative = np.maximum(relative, _LEAST_WEIGHT)
         rows = rows if len(index) == len(rows) else rows[index]
         place = np.full(len(y), -1)

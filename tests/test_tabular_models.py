@@ -146,8 +146,9 @@ def test_predictions_stay_within_the_range_of_the_targets(leaves):
     for step, end in (1e3, y.max() + margin), (-1e3, y.min() - margin):
         wrong = replace(machine, center=machine.center + step)
         assert_allclose(wrong.predict(points), end)
-    moved = machine.shifted(1e3).predict(points)
-    assert_allclose(moved, machine.predict(points) + 1e3)
+    names = "center", "y_low", "y_high"
+    moved = replace(machine, **{name: getattr(machine, name) + 1e3 for name in names})
+    assert_allclose(moved.predict(points), machine.predict(points) + 1e3)
 
 
 def test_rows_of_weight_zero_are_left_out():

@@ -246,6 +246,37 @@ CLAIMS = [
         [*RISKS, *BOUNDS],
     ),
     (
+        "ridge {}, {} and {}. With :math:`2 \\zeta + \\gamma` = 0.9, stated {}: "
+        "ridge {}|",
+        [
+            *(slope("filter", "ridge", source) for source in (0.3, 0.5, 1.0)),
+            theory("filter", "ridge", 0.2),
+            slope("filter", "ridge", 0.2),
+        ],
+    ),
+    (
+        "Sub-sampled subspaces of equal dimension: {}; {} and {} to {}|",
+        [
+            slope("sgm", "II, sub-sampling", 0.5),
+            slope("sgm", "I, sub-sampling", 1.0),
+            *ends(
+                [slope("sgm", f"{k}, sub-sampling", 1.0) for k in ("II", "III", "IV")]
+            )[::-1],
+        ],
+    ),
+    (
+        "Stated {}, {}, {} and {} for :math:`\\zeta` = 0.2, 0.3, 0.5 and 1: Gaussian "
+        "{}, {}, {} and {}, ROS {}, {}, {} and {}; sub-sampling {}, {}, {} and {}|",
+        [
+            *(theory("dimension", "ROS", source) for source in (0.2, 0.3, 0.5, 1.0)),
+            *(
+                slope("dimension", series, source)
+                for series in ("Gaussian", "ROS", "sub-sampling")
+                for source in (0.2, 0.3, 0.5, 1.0)
+            ),
+        ],
+    ),
+    (
         "slopes of the excess risk: sketches {}, as many Fourier features {}|",
         [
             cell("table3", "exponent", kernel="Gaussian", quantity=quantity)

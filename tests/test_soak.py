@@ -287,7 +287,7 @@ def test_blocks_and_leaves_fit_the_limit(rng, monkeypatch):
         monkeypatch.setattr(
             members, "grow", lambda *args: [grow(*args), sizes.append(args[2])][0]
         )
-        data = training(rng.normal(size=(9, 2)), np.zeros((9, 1)))
+        data = training(rng.normal(size=(4000, 2)), np.zeros((4000, 1)))
         members.fit_on_tree(data, Scales("gaussian", np.ones(2), 1.0), 4000, rng)
         assert sizes == [1000]
         assert 8 * 8000 * scratch.rows_per_block(1000, np.dtype(float)) < 50e6

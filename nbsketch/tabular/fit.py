@@ -122,46 +122,10 @@ def fit_machine(
         if isinstance(loss, PinballLoss):  # uses the error distribution around medians
             loss = EpsilonInsensitiveLoss(0.0)
         budget = Budget(_ITERATIONS, _SEARCHED * seconds_left(), report_search)
-        targets = rows.Y
-        if loss != SQUARE:
-            rows = replace(rows, Y=start(rows, loss))
-        rows, center, spread = rows.standardized()
-        spread = np.where(np.isfinite(spread), spread, 1.0)
-        scaler, data, scales = learn_scales(rows, rng, budget)
-        used = _affordable(data, scales, rng)
-        data = data.take(used)
-        ends = least(targets, rows.weights), -least(-targets, rows.weights)
-        work = working_loss(loss, targets[used], data.weights, ends)
-        if loss != SQUARE:
-            units = center, spread
-            work, data, scales = reweighted(data, work, scales, TREE_ROWS, units, rng)
-        members, residuals, index = _members(data, scales, rng)
-        work = work.take(index)
-        if loss == SQUARE:
-            tolerance = _SPARED if rows.is_noisy and len(used) > ALONE else 0.0
-            stack = stack_weights(residuals, work.weights, tolerance)
-            residual = spread * np.einsum("k,kmd->md", stack, residuals)
-        else:
-            scores = center + spread * (data.Y[index] - residuals)
-            stack, residual = stacked(work, scores)
-        in_stack = stack > 0
-        in_stack[0] = True  # it provides the length scales of the model
         log_unit = np.log(unit)
-        machine = Machine(
-            scaler=scaler,
-            low=rows.X.min(axis=0),
-            high=rows.X.max(axis=0),
-            center=center + log_unit,
-            spread=spread,
-            y_low=work.low + log_unit,
-            y_high=work.high + log_unit,
-            rows=data.rows,
-            members=tuple(compress(members, in_stack)),
-            weights=stack[in_stack],
-        )
-        order = None if data.labels is not None else table_order(machine.scales, data)
-    drawn = kept[used[index]]
-    return machine, LeftOutRows(drawn, residual, kept, order, work, suspects, unit)
+        machine, used, residual, order, work = _fit(rows, loss, rng, budget, log_unit)
+    left_out = LeftOutRows(kept[used], residual, kept, order, work, suspects, unit)
+    return machine, left_out
 
 
 def unit_of(loss: Loss | None, data: Training) -> float:
@@ -170,6 +134,58 @@ def unit_of(loss: Loss | None, data: Training) -> float:
         return 1.0
     loss.link(data.Y)  # names targets out of range
     return float(np.average(data.Y, axis=0, weights=data.weights)[0])
+
+
+def _fit(
+    rows: Rows,
+    loss: Loss | None,
+    rng: np.random.Generator,
+    budget: Budget,
+    log_unit: float,
+) -> tuple[Machine, NDArray, NDArray, OrderEffect | None, WorkingLoss]:
+    """Fit targets, for other losses than the square loss by working responses.
+
+    Return the machine, whose predictions are moved by `log_unit`, and, at some rows,
+    leave-one-out residuals, the effect of the order and the loss.
+    """
+    targets = rows.Y
+    if loss != SQUARE:
+        rows = replace(rows, Y=start(rows, loss))
+    rows, center, spread = rows.standardized()
+    spread = np.where(np.isfinite(spread), spread, 1.0)
+    scaler, data, scales = learn_scales(rows, rng, budget)
+    used = _affordable(data, scales, rng)
+    data = data.take(used)
+    ends = least(targets, rows.weights), -least(-targets, rows.weights)
+    work = working_loss(loss, targets[used], data.weights, ends)
+    if loss != SQUARE:
+        units = center, spread
+        work, data, scales = reweighted(data, work, scales, TREE_ROWS, units, rng)
+    members, residuals, index = _members(data, scales, rng)
+    work = work.take(index)
+    if loss == SQUARE:
+        tolerance = _SPARED if rows.is_noisy and len(used) > ALONE else 0.0
+        stack = stack_weights(residuals, work.weights, tolerance)
+        residual = spread * np.einsum("k,kmd->md", stack, residuals)
+    else:
+        scores = center + spread * (data.Y[index] - residuals)
+        stack, residual = stacked(work, scores)
+    in_stack = stack > 0
+    in_stack[0] = True  # it provides the length scales of the model
+    machine = Machine(
+        scaler=scaler,
+        low=rows.X.min(axis=0),
+        high=rows.X.max(axis=0),
+        center=center + log_unit,
+        spread=spread,
+        y_low=work.low + log_unit,
+        y_high=work.high + log_unit,
+        rows=data.rows,
+        members=tuple(compress(members, in_stack)),
+        weights=stack[in_stack],
+    )
+    order = None if data.labels is not None else table_order(machine.scales, data)
+    return machine, used[index], residual, order, work
 
 
 def least(Y: NDArray, weights: NDArray) -> NDArray:

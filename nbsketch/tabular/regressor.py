@@ -19,7 +19,7 @@ from nbsketch._report.validation import (
 )
 from nbsketch.estimators._base import ObjectParameters, RegressorScore, ResidualLoss
 from nbsketch.fitting.objectives import loss_at
-from nbsketch.losses import HuberLoss, LogLinkLoss, PinballLoss, as_loss
+from nbsketch.losses import HuberLoss, LogLinkLoss, Loss, PinballLoss, as_loss
 from nbsketch.outputs import check_levels
 from nbsketch.rows.inputs import check_weights, rowwise, table_by_row
 from nbsketch.tabular._model import TabularModel
@@ -167,18 +167,7 @@ class TabularKernelRegressor(
         check_magnitude("y", targets)
         check_spread("y", targets)
         self._single = targets.ndim == 1
-        loss = as_loss(self.loss)
-        if loss.is_classification:
-            raise ValueError(
-                f"`loss` must be a loss of residuals, got {loss!r}: use "
-                "TabularKernelClassifier for classes"
-            )
-        if isinstance(loss, LogLinkLoss):
-            loss.link(targets)
-        else:
-            loss.check_solvable()
-        if targets.shape[1:] > (1,):
-            loss.check_radial()
+        _check_loss(as_loss(self.loss), targets)
         return targets.reshape(len(targets), -1), check_weights(sample_weight, X)
 
     def _fit(self, data: Training, rng: np.random.Generator) -> Suspects:
@@ -372,3 +361,18 @@ class TabularKernelRegressor(
         clean = " without gross errors" if self.n_outliers_ else ""
         name = "root mean squared error" if self.loss_ == SQUARE else f"{self.loss_}"
         yield "expected", f"{name} {listed}{more} on new samples{clean}"
+
+
+def _check_loss(loss: Loss, targets: NDArray) -> None:
+    """Check that the loss is a loss of residuals for these targets."""
+    if loss.is_classification:
+        raise ValueError(
+            f"`loss` must be a loss of residuals, got {loss!r}: use "
+            "TabularKernelClassifier for classes"
+        )
+    if isinstance(loss, LogLinkLoss):
+        loss.link(targets)
+    else:
+        loss.check_solvable()
+    if targets.shape[1:] > (1,):
+        loss.check_radial()

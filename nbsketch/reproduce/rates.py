@@ -185,9 +185,8 @@ def measure(replicate: int, n: int) -> Iterator[Row]:
             yield row | {"n": n, "replicate": replicate, "value": value}
     for size, series, source, value in _added(sample, risks["ridge"], rng):
         row = {"part": "dimension", "series": series, "source": source}
-        has_added = value > 0  # a projection may also reduce the risk
-        row |= {"n": size, "replicate": replicate}
-        yield row | {"value": value if has_added else None}
+        added = value if value > 0 else None  # a projection may also reduce the risk
+        yield row | {"n": size, "replicate": replicate, "value": added}
 
 
 def _least(risks: dict[str, NDArray]) -> Iterator[Found]:

@@ -192,7 +192,7 @@ class _Sums:
         """Set the moves: the inverse of a matrix, times the indicators."""
         self.moves = moves
         sums = self.indicators.T @ moves
-        if self.count == 1 and sums.item():  # a fifth of a step on few rows
+        if self.count == 1 and sums.item():  # a decomposition is a tenth of a small fit
             self.inverse = 1 / sums
         else:
             self.inverse = np.linalg.pinv(sums, hermitian=True)

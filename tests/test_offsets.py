@@ -1,7 +1,10 @@
 """Kernels whose features are not centered: offsets and large bandwidths."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose
 
 from nbsketch import (
     GaussianKernel,
@@ -10,10 +13,11 @@ from nbsketch import (
     PolynomialKernel,
     SketchedKernelClassifier,
     SketchedKernelRegressor,
+    SpectralFilterRegressor,
     TabularKernelRegressor,
 )
 from nbsketch.fitting import penalty as penalties
-from nbsketch.fitting.objectives import ScalarObjective
+from nbsketch.fitting.objectives import ScalarObjective, regression_objective
 from nbsketch.fitting.penalty import AlphaPath, LeftOutErrors
 from nbsketch.solvers.design import ArrayDesign
 
@@ -206,3 +210,36 @@ def test_tables_of_targets_with_a_large_offset(loss, offset, scale):
     assert model.score(x, y) > 0.999
     model.fit(x, np.full(90, offset / 3))
     assert model.predict(x) == pytest.approx(offset / 3, rel=1e-14)
+
+
+@pytest.mark.parametrize("settings", [{}, {"cv": 4}])
+def test_an_offset_of_the_targets_does_not_change_left_out_errors(settings):
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(100, 2))
+    Y = np.sin(2 * X) + 0.1 * rng.normal(size=(100, 2))
+    for targets in (Y, Y[:, 0]):
+        model = SpectralFilterRegressor(random_state=0, **settings).fit(X, targets)
+        path, expected = model.path_, model.predict(X)
+        moved = model.fit(X, targets + 1e9).predict(X) - 1e9
+        assert_allclose(model.path_["error"], path["error"], rtol=1e-3)
+        assert_allclose(moved, expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("loss", ["square", "huber"])
+def test_an_offset_does_not_change_the_errors_of_ridge_regression(loss):
+    rng = np.random.default_rng(0)
+    Z = ArrayDesign(rng.normal(size=(60, 60)) * 2.0 ** -np.arange(60))
+    y = Z.Z[:, :1] + 0.1 * rng.normal(size=(60, 1))
+    objective = regression_objective(y, None, True, loss)
+    far = replace(objective, targets=y + 1e9)
+    errors = []
+    for changed in (objective, far):
+        left_out = LeftOutErrors(changed, Z, rng)
+        path = left_out._ridge()
+        args = path, path.default_alphas()[::-1]
+        centered = replace(changed, targets=left_out._ridge_targets())
+        errors.append(left_out._replace(objective=centered).by_ridge(*args))
+        if changed.is_closed_form:
+            errors.append(changed.errors_left_out(Z, None, rng).errors)
+    for values in errors[1:]:
+        assert_allclose(values, errors[0], rtol=1e-3)

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from sklearn.base import clone
 from sklearn.ensemble import BaggingRegressor
 from sklearn.model_selection import learning_curve
 from sklearn.utils.estimator_checks import parametrize_with_checks
@@ -154,3 +155,16 @@ def test_searches_on_few_rows_take_all_of_them(loss, rng):
         curve = learning_curve(model, X, y, train_sizes=[10, 40], cv=3)
         bags = BaggingRegressor(model, n_estimators=2, max_samples=0.3).fit(X, y)
     assert np.isfinite(curve[1]).all() and np.isfinite(bags.predict(X)).all()
+
+
+@pytest.mark.parametrize("estimator", [case for case, _ in ESTIMATORS], ids=repr)
+def test_notebooks_display_estimators_before_and_after_a_fit(estimator, rng):
+    X = rng.normal(size=(30, 2))
+    y = (X[:, :1] > 0).astype(int)
+    model = clone(estimator)
+    for name in {"loss", "quantiles"} & set(model.get_params(deep=False)):
+        assert dir(clone(estimator).set_params(**{name: object()}))  # of a mistake
+    assert dir(model)
+    is_structured = isinstance(model, InputOutputKernelRegressor)
+    model.fit(X, y if is_structured else y[:, 0])
+    assert type(model).__name__ in model._repr_html_()

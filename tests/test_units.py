@@ -24,6 +24,7 @@ from nbsketch import (
 )
 from nbsketch._jit.tuning import FAMILIES
 from nbsketch._report.validation import varying_features
+from nbsketch.fitting.choice import is_lower
 from nbsketch.fitting.objectives import loss_at, regression_objective
 from nbsketch.fitting.penalty import LeftOutErrors
 from nbsketch.gram import SymmetricGram
@@ -473,3 +474,26 @@ def test_rare_flags_with_an_effect_are_kept_in_robust_losses():
     y = np.sin(2 * x) + flag + 0.01 * rng.normal(size=1500)
     tuned = tune(np.c_[x, flag], y[:, None], robust=True, rng=0)
     assert tuned.relevance[1] > 0.05  # 0 where all of them are trimmed
+
+
+@pytest.mark.thin(times=1)
+@pytest.mark.parametrize("unit", [1e-120, 1e135])
+@pytest.mark.parametrize("loss", ["square", "huber", "pinball", "absolute_error"])
+def test_targets_of_any_unit_have_the_same_model(loss, unit):
+    # The pinball loss was solved in single precision, and squares of losses overflowed.
+    model = SketchedKernelRegressor(loss=loss, random_state=0)
+    expected = model.fit(X, Y).predict(NEW)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model.fit(X, Y * unit)
+    assert_allclose(model.predict(NEW) / unit, expected, rtol=1e-6, atol=1e-6)
+    assert model.dual_gap_ < 1e-6
+
+
+@pytest.mark.parametrize("unit", [1e-120, 1e120])
+def test_losses_of_any_unit_are_compared(unit):
+    rng = np.random.default_rng(0)
+    others = rng.uniform(size=50)
+    noise = rng.normal(size=50)
+    assert is_lower(unit * (others - 0.5), unit * others, None, 0.0)
+    assert not is_lower(unit * (others + noise), unit * others, None, 0.0)

@@ -72,9 +72,8 @@ class RegressorScore(RegressorMixin):
         sample_weight : array of shape (n,) or None, default=None
             Non-negative weights. None: equal weights.
         """
-        return score_of(self, self._metric, X, y, sample_weight)
+        return score_of(self, self._metric(), X, y, sample_weight)
 
-    @property
     def _metric(self) -> Callable[..., float]:
         return r2_score
 
@@ -96,12 +95,11 @@ class ResidualLoss(MultiOutputMixin):
         tags.target_tags.multi_output = loss.is_radial and not is_monotone
         return tags
 
-    @property
     def _metric(self) -> Callable[..., float]:
         loss = fitted_loss(self)
         if isinstance(loss, LogLinkLoss):
             return partial(_explained_deviance, power=loss.power)
-        return super()._metric
+        return super()._metric()
 
 
 class ClassifierScore(ClassifierMixin):

@@ -282,7 +282,7 @@ class JointQuantileRegressor(RegressorMixin, IterativeModel):
             Lower and upper ends.
         """
         level = validation.check_level("coverage", coverage)
-        levels = self._levels
+        levels = self._levels()
         tails = ((1 - level) / 2, (1 + level) / 2)
         slack = 1e-9
         if tails[0] < levels[0] - slack or tails[1] > levels[-1] + slack:
@@ -294,7 +294,7 @@ class JointQuantileRegressor(RegressorMixin, IterativeModel):
         values = np.sort(self._decision(X), axis=1)
         ends = _quantiles.between_levels(levels, values, tails)
         if self.calibration_ is not None:
-            held, y = self._held_out
+            held, y = self._held_out()
             held = _quantiles.between_levels(levels, held, tails)
             outside = np.maximum(held[:, 0] - y, y - held[:, 1])
             ends += np.array([-1.0, 1.0]) * self._move(outside, level)
@@ -325,10 +325,10 @@ class JointQuantileRegressor(RegressorMixin, IterativeModel):
             Quantiles, ascending with the levels.
         """
         tau = check_levels("levels", np.atleast_1d(np.asarray(levels)))
-        if tuple(tau) == tuple(self._levels):
+        if tuple(tau) == tuple(self._levels()):
             return self._calibrated(X)
         self._check_several("predict_quantiles of other levels")
-        return _quantiles.with_tails(self._levels, self._calibrated(X), tau)
+        return _quantiles.with_tails(self._levels(), self._calibrated(X), tau)
 
     @rowwise(lambda method, X, y: row_by_row(method, X, _quantiles.as_values(y, ())))
     def predict_cdf(self, X: ArrayLike, y: ArrayLike) -> NDArray:
@@ -351,22 +351,20 @@ class JointQuantileRegressor(RegressorMixin, IterativeModel):
         self._check_several("predict_cdf")
         quantiles = self._calibrated(X)
         values = _quantiles.as_values(y, quantiles.shape[:1])
-        return _quantiles.distribution(self._levels, quantiles, values)
+        return _quantiles.distribution(self._levels(), quantiles, values)
 
     def _check_several(self, what: str) -> None:
         """Check that the model has at least two levels."""
-        if len(self._levels) == 1:
+        if len(self._levels()) == 1:
             raise ValueError(
                 f"`quantiles` must have two or more levels for {what}, got "
-                f"{tuple(self._levels.tolist())}: fit more levels"
+                f"{tuple(self._levels().tolist())}: fit more levels"
             )
 
-    @property
     def _levels(self) -> NDArray:
         # Models of older files have no `quantiles_`.
         return getattr(self, "quantiles_", np.asarray(self.quantiles, dtype=float))
 
-    @property
     def _held_out(self) -> tuple[NDArray, NDArray]:
         """Return ascending quantiles of the calibration samples, and their targets."""
         held: Any = self.calibration_
@@ -382,8 +380,8 @@ class JointQuantileRegressor(RegressorMixin, IterativeModel):
         quantiles = np.sort(self._decision(X), axis=1)
         if self.calibration_ is None:
             return quantiles
-        held, y = self._held_out
-        for k, level in enumerate(self._levels):
+        held, y = self._held_out()
+        for k, level in enumerate(self._levels()):
             sign = 1.0 if level >= 0.5 else -1.0  # round away from the median
             above = sign * (y - held[:, k])
             move = self._move(above, max(level, 1 - level))
@@ -397,5 +395,5 @@ class JointQuantileRegressor(RegressorMixin, IterativeModel):
 
         Dask collections of predictions and targets are gathered in this process.
         """
-        metric = partial(pinball_loss, quantiles=self._levels)
+        metric = partial(pinball_loss, quantiles=self._levels())
         return -score_of(self, metric, X, y, sample_weight)

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import scipy.linalg
 from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 
@@ -201,9 +202,11 @@ class FittedCertificate:
         w = self._weights[self._subset]
         part = self.objective.take(self._subset)
         loss, raised, lowered = (part.losses(values + k * errors) for k in (0, 1, -1))
-        along = np.square(w * (raised - lowered)).mean() / (4 * len(self._weights))
+        # A norm of SciPy, because squares of losses may overflow.
+        along = scipy.linalg.norm(w * (raised - lowered)) / 2
+        along /= (len(w) * len(self._weights)) ** 0.5
         beside = max(0.0, (w * (raised + lowered - 2 * loss)).mean())
-        return float(np.sqrt(along) + beside) / solution.objective
+        return float(along + beside) / solution.objective
 
     def _lost_to_features(
         self, solution: FeatureSolution, values: NDArray, design: Design

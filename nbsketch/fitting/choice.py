@@ -14,6 +14,7 @@ from functools import cached_property
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
+import scipy.linalg
 from numpy.typing import NDArray
 
 from nbsketch._machine.memory import fits
@@ -417,7 +418,7 @@ def is_lower(
     shares = np.ones(len(gains)) if weights is None else weights
     shares = shares / shares.sum()
     gain = shares @ gains
-    error = np.linalg.norm(shares * (gains - gain))
+    error = scipy.linalg.norm(shares * (gains - gain))  # in any unit of the losses
     return bool(gain > max(error, gap * (shares @ others)))
 
 

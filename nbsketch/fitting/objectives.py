@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from nbsketch._report.validation import listed, varying_features
 from nbsketch._report.warning import warn
 from nbsketch.fitting.objective import FeatureSolution, Objective
-from nbsketch.fitting.penalty import AlphaPath, LeftOutErrors
+from nbsketch.fitting.penalty import AlphaPath, LeftOutErrors, far_means
 from nbsketch.fitting.plan import SolveOptions, joint_size, least_squares_size
 from nbsketch.losses import (
     LogLinkLoss,
@@ -361,6 +361,10 @@ class LeastSquaresObjective(RadialObjective):
         """Return the spectrum of the targets of `relative`."""
         return spectrum.in_units() if self._has_units else spectrum
 
+    def _center(self) -> NDArray:
+        """Return the means that are subtracted from targets and added to intercepts."""
+        return far_means(self, self.targets)
+
     def fit(
         self,
         design: Design,
@@ -374,6 +378,20 @@ class LeastSquaresObjective(RadialObjective):
         targets). If leave-one-out has chosen it, the choice is compared with leaving
         blocks out.
         """
+        center = self._center()
+        if validation is not None:
+            validation = validation[0], validation[1] - center
+        moved = replace(self, targets=self.targets - center)
+        solution = moved._fit(design, alpha, rng, validation)
+        return solution._replace(intercept=solution.intercept + center)
+
+    def _fit(
+        self,
+        design: Design,
+        alpha: float | None,
+        rng: np.random.Generator,
+        validation: tuple[Design, NDArray] | None,
+    ) -> FeatureSolution:
         spectrum, filter = self._decompose(design)
         alpha = self._given(filter, alpha)
         if alpha is not None:
@@ -402,12 +420,13 @@ class LeastSquaresObjective(RadialObjective):
         self, design: Design, alpha: float | None, rng: np.random.Generator
     ) -> AlphaPath:
         """Return held-out errors for one penalty or a path (None)."""
-        spectrum, filter = self._decompose(design)
+        moved = replace(self, targets=self.targets - self._center())
+        spectrum, filter = moved._decompose(design)
         spectrum = self._relative(spectrum)
-        left_out = LeftOutErrors(self, design, rng)
+        left_out = LeftOutErrors(moved, design, rng)
         alpha = self._given(filter, alpha)
         alphas = spectrum.alphas(filter) if alpha is None else np.array([alpha])
-        return AlphaPath(alphas, self._errors(spectrum, filter, left_out, alphas))
+        return AlphaPath(alphas, moved._errors(spectrum, filter, left_out, alphas))
 
     def path(
         self, design: Design, alphas: Iterable[float], options: SolveOptions

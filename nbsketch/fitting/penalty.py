@@ -84,6 +84,8 @@ _ROWS_WORK = 2.5e9
 _TAILS = 0.01
 # Minimum ratio of the two penalties.
 _LEAST_RATIO = 1e-2
+# Means of targets, in standard deviations, that are subtracted.
+_FAR = 1e3
 
 
 class AlphaPath(NamedTuple):
@@ -307,12 +309,17 @@ class LeftOutErrors(NamedTuple):
         return ratio * path.interpolated
 
     def _ridge(self) -> RidgePath:
+        return ridge_path(
+            self.design, self._ridge_targets(), **self.objective._weighting
+        )
+
+    def _ridge_targets(self) -> NDArray:
         Y = without_tails(self.objective)
-        return ridge_path(self.design, Y, **self.objective._weighting)
+        return Y - far_means(self.objective, Y)
 
     def _ridge_alpha(self, path: RidgePath) -> float:
         """Return the penalty of ridge regression with the lowest held-out error."""
-        cut = replace(self.objective, targets=without_tails(self.objective))
+        cut = replace(self.objective, targets=self._ridge_targets())
         alphas = path.alphas(RidgeFilter())
         errors = self._replace(objective=cut).by_ridge(path, alphas)
         return AlphaPath(alphas, errors).interpolated
@@ -430,3 +437,16 @@ def without_tails(objective: Any, share: float = _TAILS) -> NDArray:
     """Return the targets, clipped if the loss is robust: gross errors and a share."""
     Y = objective.targets
     return clipped(Y, share) if objective.is_robust else Y
+
+
+def far_means(objective: Any, Y: NDArray) -> NDArray:
+    """Return the means of targets (n, d) that are far from zero, 0 for the others.
+
+    Leave-one-out divides residuals of weak penalties by tiny numbers. If targets keep
+    such means, these residuals have no correct digits.
+    """
+    if not objective.fit_intercept:
+        return np.zeros(Y.shape[1])
+    means = np.average(Y, axis=0, weights=objective.weights)
+    variances = np.average(np.square(Y - means), axis=0, weights=objective.weights)
+    return np.where(np.abs(means) > _FAR * np.sqrt(variances), means, 0.0)

@@ -168,10 +168,13 @@ def _factorize(K: SymmetricOperator, rows: NDArray, system: InsideSystem) -> Dir
         matrix = matrix.astype(np.float32)
     # LAPACK reads columns, and the matrix is symmetric: its transpose is copied faster.
     upper, _ = raised_cholesky(matrix.T, 0.0, jitter)
-    sides = np.column_stack([system.right[rows], sums.indicators])
+    # A power of two: targets of any unit are in the range of single precision.
+    _, exponent = np.frexp(np.abs(system.right[rows]).max())
+    right = np.ldexp(system.right[rows], -exponent)
+    sides = np.column_stack([right, sums.indicators])
     solved = solve_positive_upper(upper, sides.astype(matrix.dtype)).astype(float)
     sums.set(solved[:, 1:])
-    d[rows] = sums.project(solved[:, 0], system.total)
+    d[rows] = sums.project(np.ldexp(solved[:, 0], exponent), system.total)
     return Direction(d, sums.shift, None, 0)
 
 

@@ -126,7 +126,10 @@ class Kernel(fields.Checked, ABC):
 
 def check_bandwidth(name: str, bandwidth: Any) -> float | tuple[float, ...] | str:
     """Return a bandwidth as a number, a tuple of numbers, or "median"."""
-    allowed = f"`{name}` must be a number, one number per feature or 'median'"
+    allowed = (
+        f"`{name}` must be a number, one number per feature or 'median' (for "
+        "estimators also 'auto')"
+    )
     if isinstance(bandwidth, str):
         if bandwidth != "median":
             raise ValueError(f"{allowed}, got {bandwidth!r}")
@@ -750,11 +753,7 @@ def as_kernel(kernel: Any, bandwidth: Any = None, *, prefix: str = "") -> Kernel
         Prefix of both argument names in error messages, such as ``"output_"``.
     """
     name = f"{prefix}kernel"
-    if isinstance(kernel, type) and issubclass(kernel, Kernel):
-        raise TypeError(
-            f"`{name}` must be an object or a name, got a class: write "
-            f"{kernel.__name__}()"
-        )
+    validation.check_no_class(name, kernel)
     if isinstance(kernel, str) and bandwidth is not None:
         check_bandwidth(f"{prefix}bandwidth", bandwidth)
     if callable(kernel) and not isinstance(kernel, Kernel):

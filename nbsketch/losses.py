@@ -31,7 +31,7 @@ from nbsketch._report.fields import (
     positive,
     rules,
 )
-from nbsketch._report.validation import check_choice
+from nbsketch._report.validation import check_choice, check_no_class
 
 __all__ = [
     "ELQ",
@@ -611,6 +611,7 @@ def as_loss(loss: Any) -> Loss:
         return LOSSES[loss]()
     if isinstance(loss, str) and loss in SKLEARN_LOSSES:
         return copy.copy(SKLEARN_LOSSES[loss])
+    check_no_class("loss", loss)
     raise ValueError(
         f"`loss` must be a Loss or one of {[*LOSSES, *SKLEARN_LOSSES]}, got {loss!r}"
     )

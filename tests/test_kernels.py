@@ -346,8 +346,8 @@ class TestBandwidth:
             (-1, r"got -1$"),
             (np.int64(-1), r"got -1$"),
             ([2.0, np.float64(-1.5)], r"got -1\.5$"),
-            ("a", r"must be a number, one number per feature or 'median', got 'a'$"),
-            ([], r"one number per feature or 'median', got shape \(0,\)$"),
+            ("a", r"one number per feature or 'median' .* 'auto'\), got 'a'$"),
+            ([], r"one number per feature or 'median' .*, got shape \(0,\)$"),
         ],
     )
     def test_says_what_it_got(self, family, width, words):

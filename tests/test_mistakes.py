@@ -250,3 +250,27 @@ def test_sizes_of_structured_models_are_integers(name, value):
     model = nbsketch.InputOutputKernelRegressor(random_state=0, **{name: value})
     with pytest.raises(TypeError, match=f"`{name}` must be an integer at least 1, got"):
         model.fit(X, X)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("kernel", nbsketch.GaussianKernel),
+        ("loss", nbsketch.HuberLoss),
+        ("sketch", nbsketch.SubsamplingSketch),
+    ],
+)
+def test_a_class_in_place_of_its_object(name, value):
+    message = (
+        rf"`{name}` must be an object or a name, got a class: write {value.__name__}"
+    )
+    with pytest.raises(TypeError, match=message):
+        clone(RIDGE).set_params(bandwidth=None, **{name: value}).fit(*data())
+
+
+def test_labels_need_a_classifier():
+    X, y = data()
+    with pytest.raises(TypeError, match=r"`y` .*: fit class labels by a classifier$"):
+        clone(RIDGE).fit(X, np.array(["low", "high"])[y])
+    with pytest.raises(ValueError, match=r"`loss` .* 'logistic', got SquareLoss\(\)"):
+        SketchedKernelClassifier(loss="square").fit(X, y)

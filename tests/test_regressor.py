@@ -608,13 +608,19 @@ def with_a(value):
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"alpha": 0.0}, r"`alpha` must be in \(0, inf\), got 0.0"),
-        ({"alpha": -1}, r"`alpha` must be in \(0, inf\), got -1"),
-        ({"alpha": np.inf}, r"`alpha` must be in \(0, inf\), got inf"),
-        ({"alpha": np.nan}, r"`alpha` must be in \(0, inf\), got nan"),
-        ({"alpha": "auto"}, r"`alpha` must be a number in \(0, inf\), got 'auto'"),
-        ({"alpha": True}, r"`alpha` must be a number in \(0, inf\), got True"),
-        ({"alpha": [0.1]}, r"`alpha` must be a number in \(0, inf\), got \[0.1\]"),
+        ({"alpha": 0.0}, r"`alpha` must be in \(0, inf\) or None, got 0.0"),
+        ({"alpha": -1}, r"`alpha` must be in \(0, inf\) or None, got -1"),
+        ({"alpha": np.inf}, r"`alpha` must be in \(0, inf\) or None, got inf"),
+        ({"alpha": np.nan}, r"`alpha` must be in \(0, inf\) or None, got nan"),
+        (
+            {"alpha": "auto"},
+            r"`alpha` must be a number in \(0, inf\) or None, got 'auto'",
+        ),
+        ({"alpha": True}, r"`alpha` must be a number in \(0, inf\) or None, got True"),
+        (
+            {"alpha": [0.1]},
+            r"`alpha` must be a number in \(0, inf\) or None, got \[0.1\]",
+        ),
         ({"size": 0}, "`size` must be at least 1, got 0"),
         ({"size": 2.5}, "`size` must be an integer at least 1, got 2.5"),
         ({"size": True}, "`size` must be an integer at least 1, got True"),

@@ -204,7 +204,7 @@ class TestEverySizedRecipe:
 
 @pytest.mark.parametrize("density", [0, 0.0, -0.1, 1.1, math.nan, math.inf])
 def test_density_is_a_probability(density):
-    with pytest.raises(ValueError, match=r"`density` must be in \(0, 1\], got"):
+    with pytest.raises(ValueError, match=r"`density` must be in \(0, 1\] or None, got"):
         PSparsifiedSketch(3, density=density)
 
 

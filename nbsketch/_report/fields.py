@@ -90,6 +90,7 @@ def named_object(
     Errors call it a `noun` and prepend `prefix` to the names of all arguments.
     """
     name = f"{prefix}{noun}"
+    validation.check_no_class(name, value)
     given = {key: number for key, number in parameters.items() if number is not None}
     if isinstance(value, str):
         family = by_name[validation.check_choice(name, value, by_name)]
@@ -200,10 +201,16 @@ def of(kind: type | str, axes: Mapping[str, Callable[[Any], int]] = NO_AXES) -> 
 
 
 def optional(rule: Rule) -> Rule:
-    """Return a rule that also accepts None."""
-    return lambda name, value, scope: (
-        None if value is None else rule(name, value, scope)
-    )
+    """Return a rule that also accepts None, which its errors mention."""
+
+    def rule_or_none(name: str, value: Any, scope: Scope) -> Any:
+        try:
+            return None if value is None else rule(name, value, scope)
+        except (TypeError, ValueError) as error:
+            text = str(error).replace(", got ", " or None, got ", 1)
+            raise type(error)(text) from None
+
+    return rule_or_none
 
 
 def plain(check: Callable[..., Any], **bounds: Any) -> Rule:

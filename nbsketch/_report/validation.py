@@ -132,6 +132,15 @@ def check_choice(name: str, value: Any, choices: Iterable[Any]) -> Any:
     raise ValueError(f"`{name}` must be one of {allowed}, got {value!r}")
 
 
+def check_no_class(name: str, value: Any) -> None:
+    """Raise an error if a value is a class, not an object of it."""
+    if isinstance(value, type):
+        raise TypeError(
+            f"`{name}` must be an object or a name, got a class: write "
+            f"{value.__name__}(...)"
+        )
+
+
 def check_length(name: str, values: Any, n: int, noun: str = "entries") -> None:
     """Raise an error if there are not n values."""
     if len(values) != n:

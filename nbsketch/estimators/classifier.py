@@ -85,7 +85,10 @@ class OneVsRest(ClassifierScore):
         """Return the loss after checking that it is a margin loss."""
         loss = as_loss(self.loss)
         if not loss.is_classification:
-            raise ValueError(f"`loss` must be a margin loss, got {loss!r}")
+            raise ValueError(
+                "`loss` must be a margin loss, such as 'hinge', 'squared-hinge' and "
+                f"'logistic', got {loss!r}"
+            )
         return loss
 
     def _objective(self, Y: NDArray, weights: NDArray | None) -> ScalarObjective:

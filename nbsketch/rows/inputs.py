@@ -181,7 +181,10 @@ def training_data(
         return rows, as_labels("y", y), sample_weight
     # scikit-learn accepts text and sparse matrices here.
     if sp.issparse(y) or y.dtype.kind not in "fiub":
-        raise TypeError(f"`y` must be an array of numbers, got {y!r:.60}")
+        raise TypeError(
+            f"`y` must be an array of numbers, got {y!r:.60}: fit class labels by a "
+            "classifier"
+        )
     check_magnitude("y", np.asarray(y, dtype=float))
     check_spread("y", y)
     return rows, y, sample_weight

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.base import clone
 from sklearn.linear_model import LogisticRegression
 from sklearn.svm import SVC, LinearSVC
 
@@ -176,3 +177,24 @@ def test_random_classes_of_few_rows_do_not_decide_length_scales(Model):
     y[:30] = 2 + np.arange(30) % 10
     model = Model(random_state=0).fit(X[:400], y)
     assert model.score(X[400:], truth[400:]) > 0.97  # 0.95 and 0.88 if all count alike
+
+
+@pytest.mark.parametrize("Model", [SketchedKernelClassifier, SketchedSGDClassifier])
+@pytest.mark.parametrize("dtype", ["Int64", "int64[pyarrow]", "boolean"])
+def test_labels_that_may_be_missing_keep_type_and_digits(Model, dtype, rng):
+    pd = pytest.importorskip("pandas")
+    if dtype == "int64[pyarrow]":
+        pytest.importorskip("pyarrow")
+    X = rng.normal(size=(40, 2))
+    labels = X[:, 0] > 0
+    if dtype != "boolean":
+        labels = 2**60 + labels  # equal in double precision
+    model = Model(bandwidth=1.0, alpha=1e-2, random_state=0)
+    expected = model.fit(X, labels)
+    column = pd.Series(labels.tolist(), dtype=dtype)
+    for y in (column, column.to_frame().iloc[:, 0].array):
+        model = clone(expected).fit(X, y)
+        assert model.classes_.dtype == labels.dtype
+        assert np.array_equal(model.predict(X), expected.predict(X))
+    with pytest.raises(ValueError, match="Input y contains NaN"):
+        model.fit(X, column.mask(column.index == 3))

@@ -127,6 +127,13 @@ def test_sparse_labels_are_dense_labels(rng):
         assert_allclose(example_f1(guess(T), truth(P)), expected, rtol=1e-12)
 
 
+def test_stored_zeros_and_repeated_entries_are_no_labels():
+    zeros = sp.csr_array(([1, 0], ([0, 0], [0, 1])), shape=(1, 2))
+    assert example_f1(zeros, zeros) == example_f1(zeros, [[1, 0]]) == 1
+    halves = sp.coo_array(([0.5, 0.5], ([0, 0], [0, 0])), shape=(1, 2))
+    assert example_f1(halves, [[1, 0]]) == 1
+
+
 def test_top_k_accuracy_is_counting(rng):
     best = np.array([rng.permutation(9)[:4] for _ in range(50)])
     truth = rng.integers(-1, 9, size=50)

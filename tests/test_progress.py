@@ -22,7 +22,7 @@ from nbsketch import (
     SketchedSGDRegressor,
     SpectralFilterRegressor,
 )
-from nbsketch._report.progress import Display, Watch, report, watching
+from nbsketch._report.progress import Display, Watch, counted, report, watching
 
 X = np.random.default_rng(0).uniform(-3, 3, size=(600, 2))
 Y = np.sin(X[:, 0]) + 0.1 * np.random.default_rng(1).normal(size=600)
@@ -287,3 +287,28 @@ def test_features_are_no_part_of_the_search_for_length_scales(model):
     model.set_params(callback=states.append).fit(X.astype(np.float32), Y)
     assert {"length-scales", "features"} <= {state.stage for state in states}
     assert all(s.n_rows == 0 for s in states if s.stage == "length-scales")
+
+
+def closed_stream():
+    stream = io.StringIO()
+    stream.close()
+    return stream
+
+
+class LostTerminal(io.StringIO):
+    """A terminal whose connection was lost."""
+
+    def isatty(self):
+        return True
+
+    def write(self, text):
+        raise BrokenPipeError
+
+
+@pytest.mark.parametrize("stream", [None, closed_stream(), LostTerminal()])
+def test_a_fit_outlives_its_terminal(stream, monkeypatch):
+    model = SketchedKernelRegressor(loss="huber", **FIXED)
+    expected = model.fit(X, Y).coef_
+    monkeypatch.setattr(sys, "stderr", stream)
+    assert np.array_equal(model.set_params(verbose=1).fit(X, Y).coef_, expected)
+    assert list(counted("ab", str)) == ["a", "b"]

@@ -8,7 +8,7 @@ import math
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from typing import Any, NamedTuple, TextIO, TypeVar
 
@@ -23,6 +23,8 @@ _COLUMNS = 100
 USABLE_GAP = 0.1
 # Maximum extension, as a share of the limit.
 _GRACE = 1.0
+# Errors of a stream that does not exist or is closed: a fit outlives its terminal.
+_LOST = (AttributeError, OSError, ValueError)
 # Quantity that a stage minimizes, if it is not the objective of the fit.
 _OBJECTIVES = {
     "length-scales": "leave-one-out error",
@@ -49,7 +51,7 @@ class Display:
 
     @property
     def _in_place(self) -> bool:
-        return sys.stderr.isatty() or _is_notebook(sys.stderr)
+        return _is_terminal() or _is_notebook(sys.stderr)
 
     def update(self, line: str, *, now: bool = False) -> None:
         """Replace the displayed line; at a limited rate unless `now`."""
@@ -62,21 +64,33 @@ class Display:
         if self._line and (self._in_place or self._line != self._written):
             self._write()
         if self._written and self._in_place:
-            sys.stderr.write("\n")
+            _write("\n")
         self._reset()
 
     def _write(self) -> None:
-        stream = sys.stderr
         line = self._line
-        if stream.isatty():
-            stream.write(f"\r\x1b[K{line}")
-        elif _is_notebook(stream):
-            stream.write(f"\r{line:<{_COLUMNS}}")
+        if _is_terminal():
+            _write(f"\r\x1b[K{line}")
+        elif _is_notebook(sys.stderr):
+            _write(f"\r{line:<{_COLUMNS}}")
         else:
-            stream.write(f"{line}\n")
-        stream.flush()
+            _write(f"{line}\n")
         self._written = line
         self._next = time.monotonic() + (_REFRESH if self._in_place else _LOGGED)
+
+
+def _is_terminal() -> bool:
+    """Return whether standard error is a terminal."""
+    with suppress(*_LOST):
+        return sys.stderr.isatty()
+    return False
+
+
+def _write(text: str) -> None:
+    """Write to standard error, if it is open."""
+    with suppress(*_LOST):
+        sys.stderr.write(text)
+        sys.stderr.flush()
 
 
 def _is_notebook(stream: TextIO) -> bool:
@@ -397,8 +411,8 @@ def counted(items: Sequence[T], name_of: Callable[[T], str]) -> Iterator[T]:
     for done, item in enumerate(items, start=1):
         yield item
         left = (time.perf_counter() - began) / done * (len(items) - done)
-        if sys.stderr.isatty():
+        if _is_terminal():
             line = f"{done}/{len(items)} {name_of(item)}, {left:.0f} s left"
             display.update(line, now=True)
-    if sys.stderr.isatty():
+    if _is_terminal():
         display.update("", now=True)

@@ -164,7 +164,10 @@ def training_data(
         others = {"y": y, "sample_weight": sample_weight}
         rows = partitioned_rows(estimator, _watched(X), **of_rows, **others)
         X, y, sample_weight = rows
-    y = as_numbers(y) if numeric else y
+    if numeric:
+        y = as_numbers(y)
+    elif hasattr(y, "__array__") and not isinstance(y, np.ndarray):
+        y = as_labels("y", y)  # scikit-learn rounds integers that may be missing
     if is_lazy:
         with explaining({"y": y}, labels=not numeric):
             y = _check_y(y, estimator=estimator, **options)

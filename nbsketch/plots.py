@@ -69,6 +69,13 @@ def finish(ax: Any, **labels: Any) -> Any:
     return ax
 
 
+def mark_sizes(ax: Any, sizes: NDArray) -> None:
+    """Mark these sizes, and no others, on a logarithmic horizontal axis."""
+    ax.set_xscale("log")
+    ax.set_xticks(sizes, [str(size) for size in sizes])
+    ax.minorticks_off()
+
+
 def plot_length_scales(model: Any, *, ax: Any = None) -> Any:
     """Plot the relevance of each feature: the inverse of its learned length scale.
 
@@ -175,9 +182,7 @@ def plot_sizes(model: Any, *, ax: Any = None) -> Any:
     ax = axes_or_new(ax)
     ax.plot(path["size"], path["loss"], "o-", color=BLUE, markersize=4)
     ax.axvline(model.size_, color=ORANGE, linestyle="--", label=f"s = {model.size_}")
-    ax.set_xscale("log")
-    ax.set_xticks(path["size"], [str(size) for size in path["size"]])
-    ax.minorticks_off()
+    mark_sizes(ax, path["size"])
     return finish(ax, xlabel="sketch size $s$", ylabel="validation loss")
 
 

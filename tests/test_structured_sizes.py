@@ -85,6 +85,10 @@ def test_a_path_can_be_drawn(data):
     path = select_output_size(make(), data[1], data[3], [2, 5])
     ax = pyplot.figure().subplots()
     assert path.plot(ax=ax) is ax
+    assert [label.get_text() for label in ax.get_xticklabels()] == [
+        str(size) for size in path.sizes
+    ]
+    assert len(ax.get_xticks(minor=True)) == 0
     pyplot.close("all")
     assert_array_equal(ax.lines[0].get_xydata(), np.column_stack([[2, 5], path.scores]))
 

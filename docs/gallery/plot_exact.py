@@ -13,6 +13,7 @@ import time
 
 import matplotlib.pyplot as plt
 import numpy as np
+from matplotlib.ticker import LogLocator
 
 import nbsketch
 
@@ -38,8 +39,7 @@ def measure(**options):
     return seconds, np.sqrt(np.mean((model.predict(X_test) - truth(X_test)) ** 2))
 
 
-measure(sketch="p-sparsified", size=50)  # compiles
-measure(sketch="identity")
+_ = measure(sketch="p-sparsified", size=50), measure(sketch="identity")  # compiles
 
 # %%
 # Each fit chooses its own penalty. ``sketch="identity"`` is the exact model.
@@ -61,5 +61,8 @@ for name, points in results.items():
     right.plot(seconds, errors, "o-", ms=4)
 left.set(xlabel="size $s$", ylabel="error", xscale="log", yscale="log")
 right.set(xlabel="processor time of the fit (s)", xscale="log")
+right.xaxis.set_major_locator(LogLocator(subs=[1, 2, 5]))
+right.xaxis.set_major_formatter("{x:g}")
+right.xaxis.set_minor_formatter("")
 left.legend()
 plt.show()

@@ -15,7 +15,7 @@ from sklearn.base import clone
 from nbsketch._report import validation
 from nbsketch._sketch_map import features_recipe
 from nbsketch.metrics import example_f1
-from nbsketch.plots import BLUE, axes_or_new, finish
+from nbsketch.plots import BLUE, axes_or_new, finish, mark_sizes
 from nbsketch.structured._outputs import (
     TopK,
     TrainingOutputs,
@@ -85,7 +85,8 @@ class SizePath:
         """
         ax = axes_or_new(ax)
         ax.plot(self.sizes, self.scores, "o-", markersize=3.5, color=BLUE)
-        return finish(ax, xscale="log", xlabel="Sketch size", ylabel=self.label)
+        mark_sizes(ax, self.sizes)
+        return finish(ax, xlabel="Sketch size", ylabel=self.label)
 
 
 def select_output_size(

@@ -33,14 +33,15 @@ QUANTILES = {"products_of_few", "add_few_combinations", "fill_uniforms"}
 FITS = [
     ("SketchedKernelRegressor", 300, "", SQUARES),
     ("SketchedKernelRegressor", 300, "loss='huber'", LOSSES),
-    ("SketchedKernelClassifier", 300, "", LOSSES | BLOCKS),
     (
-        "JointQuantileRegressor", 300, "",
-        LOSSES - {"row_products", "add_combination"} | QUANTILES,
+        "SketchedKernelClassifier", 300, "",
+        LOSSES - {"row_products", "add_all", "add_combination"}
+        | BLOCKS | {"fill_uniforms"},
     ),
+    ("JointQuantileRegressor", 300, "", LOSSES - {"row_products"} | QUANTILES),
     (
         "SketchedKernelRegressor", 5000, "",
-        {"fold", "kernel_and_slope", "fill_uniforms", "multiply"},
+        {"fold", "kernel_and_slope", "fill_uniforms", "multiply"} | BLOCKS,
     ),
 ]  # fmt: skip
 

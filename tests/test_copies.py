@@ -78,6 +78,7 @@ def gram(A, B):
 
 
 @pytest.mark.thin(times=1)
+@pytest.mark.filterwarnings("ignore:no penalty:UserWarning")  # half of y is noise
 @pytest.mark.parametrize("kind", REPEATED)
 @pytest.mark.parametrize("model", MODELS, ids=repr)
 def test_copies_are_one_row_of_their_weight(model, kind):

@@ -145,10 +145,13 @@ def test_pairs_of_very_many_features_are_those_of_the_best(rng, monkeypatch):
 def test_features_that_matter_are_found(f):
     X, y = draw(f, n=500)
     tuned = tune(X, y[:, None], rng=0)
-    assert kept_by(tuned) == [0, 1, 2]
-    assert np.unique(tuned.scaler.features).tolist() == [0, 1, 2]
+    kept = kept_by(tuned)
+    # One in ten draws keeps another feature, of little relevance.
+    assert kept[:3] == [0, 1, 2] and len(kept) <= 4
+    assert tuned.relevance[3:].max() < 0.3 * tuned.relevance[:3].min()
+    assert np.unique(tuned.scaler.features).tolist() == kept
     assert tuned.scaler.transform(X).shape[1] == len(tuned.kernel.bandwidth)
-    assert np.isinf(tuned.length_scales[3:]).all()
+    assert np.isfinite(tuned.length_scales).sum() == len(kept)
 
 
 def test_noise_has_no_features():

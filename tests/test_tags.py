@@ -97,6 +97,7 @@ def test_monotone_models_have_one_target():
 
 
 @pytest.mark.thin(times=1)
+@pytest.mark.filterwarnings("ignore:predictions move")
 @pytest.mark.parametrize(
     "estimator",
     [

@@ -97,6 +97,7 @@ def planned(model: Any, problem: Problem) -> Problem:
     _check_monotonic_cst(model, model.monotonic_cst)
     objective = problem.objective
     is_lazy = isinstance(problem.rows, PartitionedRows)
+    in_memory = not (is_lazy or sp.issparse(problem.rows))
     is_square = getattr(model, "loss", "square") in ("square", SquareLoss())
     crossing = getattr(model, "non_crossing", None) == "constraint"
     for name, possible, expected in (
@@ -105,7 +106,7 @@ def planned(model: Any, problem: Problem) -> Problem:
         ("non_crossing", not crossing, "'sort' or None"),
         ("solver", model.solver == "auto", "'auto'"),
         ("kernel", not is_pairwise(model.kernel), "a kernel of samples"),
-        ("X", not (is_lazy or sp.issparse(problem.rows)), "dense and in memory"),
+        ("X", in_memory, "dense and in memory (not sparse, no Dask collection)"),
         ("y", objective.targets.shape[1] == 1, "a single target"),
     ):
         if not possible:

@@ -274,3 +274,13 @@ def test_labels_need_a_classifier():
         clone(RIDGE).fit(X, np.array(["low", "high"])[y])
     with pytest.raises(ValueError, match=r"`loss` .* 'logistic', got SquareLoss\(\)"):
         SketchedKernelClassifier(loss="square").fit(X, y)
+
+
+def test_columns_with_numbers_as_names_are_listed_by_place():
+    frame = pd.DataFrame({k: ["a", "b"] * 20 for k in range(7, 0, -1)})
+    message = r"(?s)columns 0, 1, 2, 3, 4, .* \[0, 1, 2, 3, 4, \.\.\.\]"
+    with pytest.raises(ValueError, match=message):
+        clone(RIDGE).fit(frame, data()[1])
+    named = frame.iloc[:, :1].rename(columns=str)
+    with pytest.raises(ValueError, match=r"(?s)column 0 \('7'\).* \['7'\]\)"):
+        clone(RIDGE).fit(named, data()[1])

@@ -25,7 +25,7 @@ _REMEDIES = {
 }
 _ENCODE = """encode them first, for instance with scikit-learn:
     encode = make_column_transformer(
-        (OneHotEncoder(handle_unknown="ignore", sparse_output=False), {columns}),
+        (OneHotEncoder(handle_unknown="ignore", sparse_output=False), [{columns}]),
         remainder="passthrough")
     model = make_pipeline(encode, model)
 or with TargetEncoder() in place of OneHotEncoder for many categories"""
@@ -624,7 +624,8 @@ def _text(name: str, text: NDArray, labels: Any) -> str:
     if text.ndim != 2:
         return text_of + listed("row", np.flatnonzero(text))
     columns = np.flatnonzero(text.any(axis=0))
-    chosen = [int(j) if labels is None else labels[j] for j in columns[:_LISTED]]
+    chosen = ", ".join(map(repr, _labels(columns, labels)))
+    chosen += ", ..." if len(columns) > _LISTED else ""
     remedy = _ENCODE.format(columns=chosen) if name == "X" else "encode them first"
     return text_of + f"{listed('column', columns, labels)}; {remedy}"
 
@@ -666,10 +667,19 @@ def _places(value: Any, labels: Any = None) -> str:
     return f"{where}, {rows} and {listed('column', np.unique(index[1][bad]), labels)}"
 
 
+def _labels(index: NDArray, labels: Any) -> list[Any]:
+    """Return the first labels, or the index, as which scikit-learn reads integers."""
+    return [
+        int(k) if labels is None or isinstance(labels[k], Integral) else labels[k]
+        for k in index[:_LISTED]
+    ]
+
+
 def listed(noun: str, index: NDArray, labels: Any = None) -> str:
     """Return the first indices with their labels, and their number."""
     names = [
-        f"{k}" if labels is None else f"{k} ({labels[k]!r})" for k in index[:_LISTED]
+        f"{k}" if isinstance(label, int) else f"{k} ({label!r})"
+        for k, label in zip(index, _labels(index, labels), strict=False)
     ]
     more = f", ... ({len(index)} in all)" if len(index) > _LISTED else ""
     return f"{noun}{'s' if len(index) > 1 else ''} {', '.join(names)}{more}"

@@ -89,7 +89,7 @@ def _method(model: Any) -> str:
     exact = model.sketch_.is_identity or _has_columns(model)
     name = "exact" if exact else "sketch"
     if not _is_square(model):
-        return f"{name}, {steps} iterations"
+        return f"{name}, {steps} iteration{'s' if steps > 1 else ''}"
     if steps == 1:
         return f"{name}, closed form"
     name = name if exact else "Nystrom"

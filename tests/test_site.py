@@ -2,11 +2,14 @@
 
 import importlib.util
 import re
+import sys
+import tomllib
 from pathlib import Path
 
 import pytest
 
-FILE = Path(__file__).parents[1] / "docs" / "check_site.py"
+ROOT = Path(__file__).parents[1]
+FILE = ROOT / "docs" / "check_site.py"
 GOOD = {
     "index.html": '<a href="a.html#part">A</a><link rel="stylesheet" href="s.css?v=1">',
     "a.html": '<h1 id="part"></h1><a href="sub/b.html">B</a><a href="#part">up</a>',
@@ -74,3 +77,13 @@ def test_the_table_of_a_book_has_its_pages(book):
     text = (FILE.parent / f"{book}.rst").read_text("utf-8")
     pages = re.findall(r"^   (\w+)$", text, re.M)
     assert pages and all(f":doc:`{page}`" in text for page in pages)
+
+
+def test_the_extra_of_the_documentation_has_what_the_gallery_imports():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    lines = project["dependencies"] + project["optional-dependencies"]["docs"]
+    installed = {re.match(r"[\w-]+", line)[0] for line in lines}
+    installed |= {"nbsketch", "sklearn"} | sys.stdlib_module_names
+    for path in (ROOT / "docs" / "gallery").glob("*.py"):
+        imported = re.findall(r"(?m)^(?:import|from) (\w+)", path.read_text("utf-8"))
+        assert set(imported) <= installed, path

@@ -33,9 +33,11 @@ def run() -> Rows:
     split = make_smooth_targets()
     print(
         f"Kernel ridge regression on {N_TRAIN} samples, {N_FEATURES} features and "
-        f"{N_TARGETS} targets, without a sketch and with p-sparsified sketches of size "
-        f"{table2.SIZE} (20/n-SR: Rademacher, 20/n-SG: Gaussian entries). arrmse: mean "
-        "over the targets of the error relative to that of the training mean."
+        f"{N_TARGETS} targets, without a sketch\n"
+        f"and with p-sparsified sketches of size {table2.SIZE} (20/n-SR: Rademacher, "
+        "20/n-SG: Gaussian entries).\n"
+        "arrmse: mean over the targets of the error relative to that of the training "
+        "mean."
     )
     points = [
         ("synthetic", method, split, _SETTING, seed)

@@ -6,7 +6,13 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from reference import gaussian, laplacian, matern, ridge_on_landmarks
-from sklearn.model_selection import GroupKFold, KFold, RepeatedKFold, TimeSeriesSplit
+from sklearn.model_selection import (
+    GroupKFold,
+    KFold,
+    RepeatedKFold,
+    ShuffleSplit,
+    TimeSeriesSplit,
+)
 from tables import prepare
 from test_tuning import mean_log, some_point, some_sample
 
@@ -14,6 +20,7 @@ from nbsketch import DependentRowsWarning, SketchedKernelRegressor
 from nbsketch._jit.tuning import FAMILIES
 from nbsketch.datasets import load_rf1, load_rf2
 from nbsketch.metrics import arrmse
+from nbsketch.rows.outliers import inliers
 from nbsketch.rows.splits import MOST_BLOCKS, as_folds, block_labels
 from nbsketch.rows.transform import fit_scaler
 from nbsketch.solvers import left_out
@@ -397,6 +404,24 @@ def test_deviations_are_those_of_left_out_rows():
     assert tuned.error < 0.3
     scales = tuned.length_scales
     assert scales[0] < scales[1] and scales[0] < scales[2]
+
+
+def test_left_out_rows_are_no_outliers_among_fitted_ones(rng):
+    """Training residuals are far smaller: only their own gap is one of them."""
+    residuals = np.append(rng.normal(size=12), 1e-3 * rng.normal(size=48))[:, None]
+    residuals[[3, 40]] = 90.0
+    counted = np.arange(60) < 12
+    usual = inliers(residuals, rng.normal(size=(60, 1)), 4.0, counted)
+    assert_array_equal(np.flatnonzero(~usual), [3, 40])
+
+
+def test_a_robust_loss_searches_by_the_rows_that_are_left_out():
+    rng = np.random.default_rng(2)
+    X = rng.normal(size=(60, 3))
+    y = np.sin(2 * X[:, 0]) + 0.5 * X[:, 1] + 0.1 * rng.normal(size=60)
+    cv = ShuffleSplit(2, random_state=1)
+    with np.errstate(invalid="raise"):  # no row was left out
+        tune(X, y[:, None], cv=list(cv.split(X)), robust=True, rng=0)
 
 
 def test_splitters_are_their_index_arrays():

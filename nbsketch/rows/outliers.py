@@ -111,10 +111,15 @@ def inliers(
     """Return a mask of the rows within `limit` deviations, at least 95 % of all.
 
     Rows beyond a gap do not count: they are out, whatever their share. The deviation is
-    computed from the rows in the mask `counted`. None: all rows.
+    computed from the rows in the mask `counted`. None: all rows. The residuals of the
+    others may be far smaller, so each part has its own gap.
     """
     sizes = deviations(residuals, targets, counted, weights)
-    near = within_gap(sizes)
+    near = np.ones(len(sizes), dtype=bool)
+    counted = near if counted is None else counted
+    for part in (counted, ~counted):
+        if part.any():
+            near[part] = within_gap(sizes[part])
     is_equal = weights is None or np.ptp(weights) == 0
     method: Any = "linear" if is_equal else "inverted_cdf"
     w = None if weights is None or is_equal else weights[near]

@@ -34,11 +34,14 @@ from nbsketch import (
     RandomFourierFeatures,
     RPCholeskySketch,
     SketchedFeatures,
+    SketchedKernelClassifier,
     SketchedKernelRegressor,
+    SketchedSGDClassifier,
     SobolevKernel,
     SparseJLSketch,
     SRHTSketch,
     SubsamplingSketch,
+    TabularKernelClassifier,
     TanimotoKernel,
 )
 from nbsketch.tabular.members import Tree
@@ -516,3 +519,21 @@ def test_files_that_are_open_hold_models():
         nbsketch.load(io.BytesIO(b"no model"))
     with pytest.raises(TypeError, match="a path or an open binary file, got 3"):
         model.save(3)
+
+
+@pytest.mark.parametrize(
+    "Model", [SketchedKernelClassifier, SketchedSGDClassifier, TabularKernelClassifier]
+)
+def test_labels_of_a_text_column_are_saved(Model, rng, tmp_path):
+    """Those of pandas are objects."""
+    X = rng.normal(size=(40, 2))
+    y = np.array(["up", "down"], dtype=object)[(X[:, 0] > 0).astype(int)]
+    settings = {} if Model is TabularKernelClassifier else {"bandwidth": 1.0}
+    model = Model(random_state=0, **settings).fit(X, y)
+    model.save(tmp_path / "model.npz")
+    loaded = nbsketch.load(tmp_path / "model.npz")
+    assert loaded.classes_.dtype == model.classes_.dtype
+    assert_array_equal(loaded.predict(X), model.predict(X))
+    model.classes_ = np.array([Path("down"), Path("up")], dtype=object)
+    with pytest.raises(TypeError, match="`classes_` must hold strings"):
+        model.save(tmp_path / "model.npz")

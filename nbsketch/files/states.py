@@ -57,7 +57,12 @@ _AXES = {"quantiles": "d"}
 def names(name: str, value: Any, scope: Scope) -> None:
     """Accept an array of strings, one for each of the q features."""
     array("q", "O")(name, value, scope)
-    if not all(isinstance(text, str) for text in value):
+    _check_strings(name, value)
+
+
+def _check_strings(name: str, value: Any) -> None:
+    """Check that the objects of an array are strings: a file holds no others."""
+    if value.dtype == object and not all(isinstance(text, str) for text in value):
         raise TypeError(f"`{name}` must hold strings, got other objects")
 
 
@@ -189,7 +194,8 @@ def labels(name: str, value: Any, scope: Scope) -> None:
     """Accept ascending labels: two for a single output, else one per output."""
     scope.bind(name, "classes", max(2, scope.lengths["d"]))
     expected = scope.lengths["classes"]
-    check_array_of(name, value, "biufUS", 1)
+    check_array_of(name, value, "biufUSO", 1)
+    _check_strings(name, value)
     if value.size != expected or (value[1:] <= value[:-1]).any():
         raise ValueError(f"`{name}` must be {expected} ascending labels, got {value!r}")
 

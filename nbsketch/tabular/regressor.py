@@ -64,7 +64,7 @@ class TabularKernelRegressor(
         scikit-learn estimators added to the stack by their predictions in five-fold
         cross-validation. They are fitted to the encoded features; model files with
         partners need skops. "large": boosted trees above 65,536 samples for the square
-        loss, fitted without fewer folds, at least one. "auto": boosted trees above 1500
+        loss, in fewer folds if the table is large. "auto": boosted trees above 1500
         samples. None: no partners.
     cv : int, splitter, iterable of (train, test) or None, default=None
         Samples left out together in every choice; merged to 10 blocks if there are
@@ -99,7 +99,7 @@ class TabularKernelRegressor(
         Fitted loss, with its threshold set.
     loo_error_ : float or ndarray of shape (d,)
         Estimated root mean squared error on new samples: the leave-one-out error, which
-        is about 8 % too small on small data sets. Other losses: their mean.
+        is too small on small data sets (:doc:`/tabular`). Other losses: their mean.
     n_outliers_ : int
         Number of training samples excluded from the fit: gross errors in the targets,
         beyond a gap in the residuals of a robust regression, at most 5 % (with an

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from nbsketch._report.fields import Checked, not_negative, plain, rules
-from nbsketch._report.validation import check_matrix, check_real
+from nbsketch._report.validation import check_matrix, check_no_class, check_real
 
 __all__ = [
     "GraphOutput",
@@ -254,6 +254,7 @@ def as_output(output: Any) -> Output:
             "`output` must be 'identity', an Output or a positive semi-definite "
             f"matrix, got {output!r}"
         )
+    check_no_class("output", output)
     return MatrixOutput(output)
 
 

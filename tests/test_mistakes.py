@@ -258,6 +258,7 @@ def test_sizes_of_structured_models_are_integers(name, value):
         ("kernel", nbsketch.GaussianKernel),
         ("loss", nbsketch.HuberLoss),
         ("sketch", nbsketch.SubsamplingSketch),
+        ("output", nbsketch.GraphOutput),
     ],
 )
 def test_a_class_in_place_of_its_object(name, value):
@@ -272,6 +273,11 @@ def test_labels_need_a_classifier():
     X, y = data()
     with pytest.raises(TypeError, match=r"`y` .*: fit class labels by a classifier$"):
         clone(RIDGE).fit(X, np.array(["low", "high"])[y])
+    for model in (RIDGE, TabularKernelRegressor(), ConformalRegressor(RIDGE)):
+        with pytest.raises(
+            ValueError, match=r"`y` .*; fit class labels by a classifier"
+        ):
+            clone(model).fit(X, pd.Series(["low", "high"])[y])
     with pytest.raises(ValueError, match=r"`loss` .* 'logistic', got SquareLoss\(\)"):
         SketchedKernelClassifier(loss="square").fit(X, y)
 

@@ -622,7 +622,8 @@ def _as_float(value: Any) -> float:
 def _text(name: str, text: NDArray, labels: Any) -> str:
     text_of = f"`{name}` must hold numbers, could not convert string to float in "
     if text.ndim != 2:
-        return text_of + listed("row", np.flatnonzero(text))
+        rows = listed("row", np.flatnonzero(text))
+        return f"{text_of}{rows}; fit class labels by a classifier"
     columns = np.flatnonzero(text.any(axis=0))
     chosen = ", ".join(map(repr, _labels(columns, labels)))
     chosen += ", ..." if len(columns) > _LISTED else ""

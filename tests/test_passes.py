@@ -21,7 +21,7 @@ from nbsketch import (
     SketchedKernelRegressor,
     SubsamplingSketch,
 )
-from nbsketch.fitting import choice, methods, objective, objectives, steps
+from nbsketch.fitting import certificate, choice, methods, objective, objectives, steps
 from nbsketch.fitting import plan as sizes
 from nbsketch.gram import SketchedColumns, columns
 from nbsketch.losses import ELQ, Loss
@@ -357,10 +357,29 @@ def test_levels_of_dask_rows_have_the_same_fit(surface, levels_by_passes):
 
 
 def test_levels_without_a_usable_gap_are_told(surface, levels_by_passes, monkeypatch):
-    monkeypatch.setattr(methods, "_LARGEST_GAP", 0.0)
+    monkeypatch.setattr(methods, "LARGEST_GAP", 0.0)
     with pytest.warns(ConvergenceWarning):
         model = joint(alpha=1e-4, max_iter=1).fit(*surface)
     assert levels_by_passes[-1] is methods.Passes and model.dual_gap_ > 5e-2
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize(
+    ("limit", "sketch"),
+    [("_MOST_PASSES", SubsamplingSketch(300)), ("_MOST_STEPS", IdentitySketch())],
+)
+def test_a_chosen_penalty_has_few_steps(surface, by_passes, monkeypatch, limit, sketch):
+    """A given one has as many as it needs: no other penalty is tried."""
+    X, y = surface
+    monkeypatch.setattr(methods, "_FEATURE_ROWS", 0)
+    monkeypatch.setattr(methods, limit, 3)
+    monkeypatch.setattr(methods, "LARGEST_GAP", np.inf)
+    monkeypatch.setattr(certificate, "LARGEST_GAP", np.inf)
+    model = SketchedKernelRegressor(
+        loss="pinball", bandwidth=1.0, sketch=sketch, random_state=0
+    )
+    assert model.fit(X, y).n_iter_ == 3
+    assert model.set_params(alpha=model.alpha_).fit(X, y).n_iter_ > 3
 
 
 @pytest.mark.parametrize(("gamma", "ratio"), [(0.0, 3.0), (1e6, 1.0)])
@@ -389,7 +408,7 @@ def test_the_strongest_of_equal_penalties_is_chosen_for_levels(surface):
 
 
 def test_without_a_usable_gap_features_are_stored(surface, by_passes, monkeypatch):
-    monkeypatch.setattr(methods, "_LARGEST_GAP", 0.0)
+    monkeypatch.setattr(methods, "LARGEST_GAP", 0.0)
     assert regressor().fit(*surface).dual_gap_ <= 1e-6
 
 

@@ -679,7 +679,7 @@ def test_steps_are_measured_with_a_row_more_and_those_beyond_limits_are_marked(
         return (1.2 if beyond else 1.0), (1.4 if beyond else 1.0)
 
     monkeypatch.setattr(steps, "fitted", fitted)
-    monkeypatch.setattr(steps, "ROWS", [[60]])
+    monkeypatch.setattr(steps, "ROWS", {"square": [60], "huber": [60]})
     monkeypatch.setattr(steps, "SIZES", [30])
     table = steps.run(replicates=2, out=tmp_path, methods=("square",))
     assert len(table) == 2 * len(steps.KERNELS) * len(steps.NOISES)
@@ -692,14 +692,19 @@ def test_steps_are_measured_with_a_row_more_and_those_beyond_limits_are_marked(
 
 
 def test_steps_are_measured_where_sketches_begin():
-    for kind, n in (("kinked", 5152), ("smooth", 8121), ("square", 17320)):
-        assert n in steps.ROWS[0]
+    for kind, loss, n in (
+        ("kinked", "pinball", 5152),
+        ("smooth", "huber", 8121),
+        ("smooth", "logistic", 8121),
+        ("square", "square", 17320),
+    ):
+        assert n in steps.ROWS[loss]
         for rows in (n, n + 1):
             assert takes_all_rows(kind, rows, steps._FEATURES) == (rows == n)
 
 
 def test_steps_of_few_rows_are_small(monkeypatch):
-    monkeypatch.setattr(steps, "ROWS", [[], [60]])
+    monkeypatch.setattr(steps, "ROWS", {"square": [60, 2000], "logistic": [60]})
     monkeypatch.setattr(steps, "NOISES", [0.3])
     monkeypatch.setattr(steps, "KERNELS", ("gaussian", "laplacian"))
     rows = steps.run(quick=True, methods=("square", "logistic"))

@@ -20,6 +20,8 @@ from nbsketch.rows.splits import dependent_rows
 from nbsketch.solvers.design import Design
 from nbsketch.solvers.passes import LandmarkDesign
 
+# Relative gap of a fit with a chosen penalty below which no stronger one is tried.
+LARGEST_GAP = 0.25
 # Units in the last place of the largest target within which a fit is exact.
 _LAST_UNITS = 2.0
 # Mean error of a rounded value, in units of its dtype.
@@ -177,7 +179,7 @@ class FittedCertificate:
     def _is_negligible(self, gap: float, objective: float) -> bool:
         """Return whether a gap is usable, and small relative to a constant's loss."""
         constant = self.objective.constant_loss()
-        return gap <= USABLE_GAP and gap * objective <= self.tol * constant
+        return gap <= LARGEST_GAP and gap * objective <= self.tol * constant
 
     def _together(self, gap: float, added: float) -> float:
         """Return the sum of gaps, or `tol` if both are below it, so that none warns."""

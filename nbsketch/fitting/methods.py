@@ -26,7 +26,7 @@ from nbsketch._machine.blas import one_thread, threads_for
 from nbsketch._report.progress import is_stopped, report, seconds_left, share_of_time
 from nbsketch._sketch_map import features_design, sketched_columns
 from nbsketch.fitting import plan as sizes
-from nbsketch.fitting.certificate import FittedCertificate, values_scale
+from nbsketch.fitting.certificate import LARGEST_GAP, FittedCertificate, values_scale
 from nbsketch.fitting.choice import (
     DualSample,
     LevelsSample,
@@ -62,9 +62,11 @@ _MOST_OF_IT = 0.8
 # If conjugate gradients do not converge, use a Cholesky factor up to this many rows.
 _MOST_DENSE_ROWS = 10_000
 # If a penalty chosen on a sample does not converge on all rows within this many passes
-# or to this gap, it is multiplied by this factor, at most this many times.
+# (Newton steps on the dual) or to `LARGEST_GAP`, it is multiplied by this factor, at
+# most this many times. Test errors hardly depend on it where targets are nearly free of
+# noise.
 _MOST_PASSES = 200
-_LARGEST_GAP = 0.1
+_MOST_STEPS = 60
 _STRONGER = 4.0
 _TRIALS = 8
 # Least squares by passes: relative gap with a test error within 0.1 % of its limit.
@@ -196,6 +198,13 @@ class Method(ABC):
         """Return the penalty; if chosen on a sample, also stronger ones."""
         trials = 1 if self.plan.alpha is not None else _TRIALS
         return [self.alpha * _STRONGER**trial for trial in range(trials)]
+
+    def _trial(self, most: int) -> sizes.SolveOptions:
+        """Return the options of a solver; a chosen penalty has at most `most` steps."""
+        options = self.plan.options()._replace(tol=self._tol)
+        if self.plan.alpha is not None:
+            return options
+        return options._replace(max_iter=min(most, options.max_iter))
 
     def _is_too_slow(self) -> bool:
         """Return whether the time does not suffice to decompose the features."""
@@ -448,7 +457,7 @@ class Passes(Newton):
             penalties = [alpha for alpha in penalties if alpha == self.alpha]
         for alpha in penalties:
             solution = next(self.path([alpha]))
-            if solution.gap <= _LARGEST_GAP or is_stopped():
+            if solution.gap <= LARGEST_GAP or is_stopped():
                 break
         else:
             if has_features:
@@ -465,7 +474,7 @@ class Passes(Newton):
     def path(self, alphas: Iterable[float]) -> Iterator[FeatureSolution]:
         """Yield the solution for each penalty, warm-started from the previous one."""
         penalties = [float(alpha) for alpha in alphas]
-        options = self.plan.options()._replace(tol=self._tol)
+        options = self._trial(_MOST_PASSES)
         with one_thread():
             least = min(penalties)
             scale = self.objective.loss_scale
@@ -496,7 +505,7 @@ class Dual(Newton):
         with one_thread():
             for alpha in self._penalties():
                 solution = next(self._solutions([alpha]))
-                if solution.gap <= _LARGEST_GAP or is_stopped():
+                if solution.gap <= LARGEST_GAP or is_stopped():
                     break
         reached = not solution.shortfall or self._is_limited(solution.n_iter)
         if reached or not self._has_features:
@@ -521,7 +530,7 @@ class Dual(Newton):
         K = self._gram(np.float64 if n <= _DOUBLE_ROWS else np.float32)
         for alpha in map(float, alphas):
             solution = self._solution(K, alpha, state)
-            coarse = not solution.converged and solution.relative_gap <= _LARGEST_GAP
+            coarse = not solution.converged and solution.relative_gap <= LARGEST_GAP
             limited = self._is_limited(solution.n_iter)
             if coarse and not limited and K.dtype == np.float32:
                 K = self._gram(np.float64)
@@ -536,7 +545,8 @@ class Dual(Newton):
     def _solution(
         self, K: SymmetricGram | NDArray, alpha: float, state: Any
     ) -> Solution:
-        options = self.plan.options()._replace(tol=self._tol)._asdict()
+        most = self.plan.max_iter if self._has_features else _MOST_STEPS
+        options = self._trial(most)._asdict()
         options |= {"state": state, "random_state": self.data.rng}
         return next(self.objective.dual_path(K, [alpha], **options))
 

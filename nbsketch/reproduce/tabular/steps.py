@@ -17,12 +17,12 @@ from nbsketch.reproduce import ENTRIES
 from nbsketch.reproduce._report import Row, Rows, timed
 from nbsketch.reproduce.experiment import Experiment, Points
 
-# Above 5152, 8121 and 17,320 rows of three columns, pinball, smooth and square losses
-# use a sketch.
+# By loss. Above 5152, 8121 and 17,320 rows of three columns, pinball, smooth and square
+# losses use a sketch.
 ROWS = ENTRIES["steps"]["rows"]
+QUICK_ROWS = 1500
 SIZES = (1000, 1500)  # of sketches
 KERNELS = ("auto", "gaussian", "laplacian")
-LOSSES = ("square", "huber", "pinball", "logistic")
 NOISES = (0.0, 0.01, 0.3)
 # Maximum ratios of errors for noisy targets, for nearly noise-free ones, and of times.
 LARGEST = 1.03
@@ -66,12 +66,13 @@ def points(
 
     If `quick`, only the square loss with few rows; only the losses `methods`, if given.
     """
-    thresholds = [Threshold("rows", n) for n in ROWS[quick]]
-    if not quick:
-        thresholds += [Threshold("size", size) for size in SIZES]
-    losses = methods or (LOSSES[:1] if quick else LOSSES)
-    for threshold, loss, kernel, noise in product(thresholds, losses, KERNELS, NOISES):
-        yield threshold, kernel, loss, noise, replicates
+    losses = methods or list(ROWS)[: 1 if quick else None]
+    most = QUICK_ROWS if quick else np.inf
+    for loss in losses:
+        thresholds = [Threshold("rows", n) for n in ROWS[loss] if n <= most]
+        thresholds += [] if quick else [Threshold("size", size) for size in SIZES]
+        for threshold, kernel, noise in product(thresholds, KERNELS, NOISES):
+            yield threshold, kernel, loss, noise, replicates
 
 
 def measure(

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import scipy.optimize
 from numpy.testing import assert_allclose
+from sklearn.base import clone
 from sklearn.linear_model import GammaRegressor, PoissonRegressor
 from sklearn.metrics import mean_gamma_deviance, mean_poisson_deviance
 
@@ -264,6 +265,27 @@ def test_targets_out_of_range_are_named(name, wrong, words):
 def test_counts_that_are_all_zero_are_refused():
     with pytest.raises(ValueError, match="positive sum"):
         SketchedKernelRegressor(loss="poisson").fit(np.eye(20), np.zeros(20))
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_folds_without_events_in_training_are_ignored(weighted, rng):
+    """The others choose the penalty: a rate of 0 has an infinite loss."""
+    X = rng.uniform(-2, 2, size=(150, 1))
+    y = rng.poisson(np.exp(2 * X[:, 0] - 2))
+    weights = rng.uniform(0.5, 2, size=150) if weighted else None
+    tests = np.arange(50), np.arange(50, 100), np.flatnonzero(y)
+    blocks = [(np.delete(np.arange(150), test), test) for test in tests]
+    model = SketchedKernelRegressor(
+        loss="poisson", bandwidth=1.0, random_state=0, cv=blocks[:2]
+    )
+    expected = model.fit(X, y, weights)
+    model = clone(model).set_params(cv=blocks)
+    with pytest.warns(UserWarning, match="in all training samples of 1 of the folds"):
+        model.fit(X, y, weights)
+    assert model.alpha_ == expected.alpha_
+    model = clone(model).set_params(cv=blocks[2:])  # no fold is left: the strongest
+    with np.errstate(all="raise", under="ignore"), pytest.warns(UserWarning):
+        assert np.isfinite(model.fit(X, y, weights).predict(X)).all()
 
 
 @BOTH

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
-from typing import Any, NamedTuple, TextIO, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from nbsketch._report.validation import check_integer, check_positive
 
@@ -51,7 +51,7 @@ class Display:
 
     @property
     def _in_place(self) -> bool:
-        return _is_terminal() or _is_notebook(sys.stderr)
+        return _is_terminal() or _is_notebook()
 
     def update(self, line: str, *, now: bool = False) -> None:
         """Replace the displayed line; at a limited rate unless `now`."""
@@ -71,7 +71,7 @@ class Display:
         line = self._line
         if _is_terminal():
             _write(f"\r\x1b[K{line}")
-        elif _is_notebook(sys.stderr):
+        elif _is_notebook():
             _write(f"\r{line:<{_COLUMNS}}")
         else:
             _write(f"{line}\n")
@@ -93,9 +93,9 @@ def _write(text: str) -> None:
         sys.stderr.flush()
 
 
-def _is_notebook(stream: TextIO) -> bool:
-    """Return whether a stream writes to a notebook cell."""
-    return type(stream).__module__.partition(".")[0] in ("ipykernel", "google")
+def _is_notebook() -> bool:
+    """Return whether standard error is a notebook cell."""
+    return type(sys.stderr).__module__.partition(".")[0] in ("ipykernel", "google")
 
 
 # Callback of a solver: iteration, objective, gap, seconds; returns true to stop.

@@ -152,12 +152,6 @@ class Calibrated(MetaEstimatorMixin, BaseEstimator, ABC):
         check_is_fitted(self)
         return self.estimator_.n_features_in_
 
-    @property
-    def feature_names_in_(self) -> NDArray:
-        """Names of these features; only if they are strings."""
-        check_is_fitted(self)
-        return self.estimator_.feature_names_in_
-
     def predict(self, X: Any) -> NDArray:
         """Return the predictions of the fitted estimator."""
         check_is_fitted(self)

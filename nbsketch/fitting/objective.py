@@ -69,6 +69,10 @@ class Objective(ABC):
         """Whether paths of small data begin near the penalty of ridge regression."""
         return True
 
+    def has_solution(self, rows: NDArray) -> bool:
+        """Return whether a fit to some of the rows has a finite solution."""
+        return True
+
     def fitted_loss(self) -> float:
         """Return the objective below which weaker penalties change little; 0: none."""
         return 0.0

@@ -14,7 +14,12 @@ from numpy.typing import NDArray
 from nbsketch._report.validation import listed, varying_features
 from nbsketch._report.warning import warn
 from nbsketch.fitting.objective import FeatureSolution, Objective
-from nbsketch.fitting.penalty import AlphaPath, LeftOutErrors, far_means
+from nbsketch.fitting.penalty import (
+    AlphaPath,
+    LeftOutErrors,
+    far_means,
+    means_and_squares,
+)
 from nbsketch.fitting.plan import SolveOptions, joint_size, least_squares_size
 from nbsketch.losses import (
     LogLinkLoss,
@@ -104,6 +109,12 @@ class ScalarObjective(Objective):
     def is_robust(self) -> bool:
         """Whether the loss is robust to outliers; labels have none."""
         return not (self.loss.is_classification or isinstance(self.loss, LogLinkLoss))
+
+    def has_solution(self, rows: NDArray) -> bool:
+        """Return whether the rows have events: the logarithm of rates is finite."""
+        if not (self.fit_intercept and isinstance(self.loss, LogLinkLoss)):
+            return True
+        return bool(self.loss.targets(self.targets[rows]).any())
 
     def fitted_loss(self) -> float:
         """Return the objective of separated labels, or within a tube."""
@@ -352,18 +363,12 @@ class LeastSquaresObjective(RadialObjective):
         """
         if not self._has_units:
             return self
-        Y = self.targets
-        means = np.average(Y, axis=0, weights=self.weights) * self.fit_intercept
-        squares = np.average(np.square(Y - means), axis=0, weights=self.weights)
-        return replace(self, targets=Y / units_of(squares, means))
+        means, squares = means_and_squares(self, self.targets)
+        return replace(self, targets=self.targets / units_of(squares, means))
 
     def _relative(self, spectrum: Any) -> Any:
         """Return the spectrum of the targets of `relative`."""
         return spectrum.in_units() if self._has_units else spectrum
-
-    def _center(self) -> NDArray:
-        """Return the means that are subtracted from targets and added to intercepts."""
-        return far_means(self, self.targets)
 
     def fit(
         self,
@@ -378,20 +383,13 @@ class LeastSquaresObjective(RadialObjective):
         targets). If leave-one-out has chosen it, the choice is compared with leaving
         blocks out.
         """
-        center = self._center()
-        if validation is not None:
-            validation = validation[0], validation[1] - center
-        moved = replace(self, targets=self.targets - center)
-        solution = moved._fit(design, alpha, rng, validation)
-        return solution._replace(intercept=solution.intercept + center)
-
-    def _fit(
-        self,
-        design: Design,
-        alpha: float | None,
-        rng: np.random.Generator,
-        validation: tuple[Design, NDArray] | None,
-    ) -> FeatureSolution:
+        center = far_means(self, self.targets)
+        if center.any():  # then the targets are near zero
+            if validation is not None:
+                validation = validation[0], validation[1] - center
+            moved = replace(self, targets=self.targets - center)
+            solution = moved.fit(design, alpha, rng, validation)
+            return solution._replace(intercept=solution.intercept + center)
         spectrum, filter = self._decompose(design)
         alpha = self._given(filter, alpha)
         if alpha is not None:
@@ -420,7 +418,8 @@ class LeastSquaresObjective(RadialObjective):
         self, design: Design, alpha: float | None, rng: np.random.Generator
     ) -> AlphaPath:
         """Return held-out errors for one penalty or a path (None)."""
-        moved = replace(self, targets=self.targets - self._center())
+        center = far_means(self, self.targets)
+        moved = replace(self, targets=self.targets - center)
         spectrum, filter = moved._decompose(design)
         spectrum = self._relative(spectrum)
         left_out = LeftOutErrors(moved, design, rng)

@@ -228,9 +228,9 @@ class LeftOutErrors(NamedTuple):
     def _path(self, alphas: NDArray, least_count: int) -> AlphaPath:
         objective = self.objective
         n = self.design.shape[0]
-        if n == 1:
+        folds = self._folds() if n > 1 else []
+        if not folds:
             return AlphaPath(alphas, np.zeros(len(alphas)))
-        folds = objective.folds or [_random_part(n, self.rng)]
         validation = objective.take(np.concatenate([fold.test for fold in folds]))
         # Columns in their own units are fitted one after the other.
         weaker = len(alphas) - len(_RELATIVE_ALPHAS)
@@ -250,6 +250,19 @@ class LeftOutErrors(NamedTuple):
             if not was_stopped and report("penalty", total=len(alphas), **progress):
                 return self.path(alphas[0] if len(alphas) == 1 else None)
         return AlphaPath(alphas, errors)
+
+    def _folds(self) -> list[Fold]:
+        """Return the folds whose other rows have a solution."""
+        n = self.design.shape[0]
+        folds = self.objective.folds or [_random_part(n, self.rng)]
+        solved = [f for f in folds if self.objective.has_solution(f.kept(n))]
+        if lost := len(folds) - len(solved):
+            warn(
+                f"`y` is 0 in all training samples of {lost} of the folds, which do "
+                "not count in the choice of the penalty: pass a splitter as `cv` that "
+                "spreads the events, or `alpha`"
+            )
+        return solved
 
     def _some_rows(self) -> LeftOutErrors:
         """Return the errors on 2000 of the rows."""
@@ -445,8 +458,12 @@ def far_means(objective: Any, Y: NDArray) -> NDArray:
     Leave-one-out divides residuals of weak penalties by tiny numbers. If targets keep
     such means, these residuals have no correct digits.
     """
-    if not objective.fit_intercept:
-        return np.zeros(Y.shape[1])
-    means = np.average(Y, axis=0, weights=objective.weights)
-    variances = np.average(np.square(Y - means), axis=0, weights=objective.weights)
-    return np.where(np.abs(means) > _FAR * np.sqrt(variances), means, 0.0)
+    means, squares = means_and_squares(objective, Y)
+    return np.where(np.abs(means) > _FAR * np.sqrt(squares), means, 0.0)
+
+
+def means_and_squares(objective: Any, Y: NDArray) -> tuple[NDArray, NDArray]:
+    """Return means, 0 without an intercept, and mean squared distances from them."""
+    weights = objective.weights
+    means = np.average(Y, axis=0, weights=weights) * objective.fit_intercept
+    return means, np.average(np.square(Y - means), axis=0, weights=weights)

@@ -339,3 +339,21 @@ def test_data_that_contradict_the_signs_between_constraints_are_told():
     assert model.monotonic_violation_ > 0.1
     X[:, 0] = np.abs(X[:, 0]) % (np.pi / 4)  # where it increases
     model.fit(X, np.sin(2 * X[:, 0]))
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        SketchedKernelRegressor(**FIXED, monotonic_cst=[1, -1, 0]),
+        JointQuantileRegressor((0.3, 0.7), **FIXED, monotonic_cst=[1, -1, 0]),
+    ],
+    ids=["square", "quantiles"],
+)
+def test_constraints_hold_for_targets_far_from_zero(model):
+    """A fall is small relative to the range of predictions, not to their offset."""
+    X, y, _ = make_data(120)
+    expected = model.fit(X, y).predict(X)
+    violation = model.monotonic_violation_
+    moved = model.fit(X, y + 1e9).predict(X)
+    assert_allclose(moved - 1e9, expected, atol=2e-3)
+    assert_allclose(model.monotonic_violation_, violation, atol=2e-3)

@@ -44,8 +44,10 @@ _MEASURED_LINES = 1000
 _MEASURED_KNOTS = 50
 # Quantiles are taken over at least this many samples.
 _RANKED = 100_000
-# Decreases up to this share of the largest prediction count as rounding.
+# Decreases up to this share of the range of the targets count as rounding, and up to
+# this share of the largest one.
 _ROUNDING = 1e-9
+_LAST = 1e-14
 # Violations above this share of the range of predictions are told.
 _TOLD = 0.05
 # Maximum of rounds, and of constraints added per column in one round. 6 to 10 rounds
@@ -132,13 +134,15 @@ def constrain(model: Any, problem: Problem) -> None:
     signs = _check_monotonic_cst(model, model.monotonic_cst)
     order = np.random.default_rng(0).permutation(len(X))
     lines = list(_lines(X, signs, order[:_LINES], _KNOTS))
-    if any(_is_falling(line, model._values(line.rows)) for line in lines):
-        _project(model, problem, lines)
+    Y = problem.objective.targets
+    rounding = max(_ROUNDING * np.ptp(Y), _LAST * np.abs(Y).max())
+    if any(_is_falling(line, model._values(line.rows), rounding) for line in lines):
+        _project(model, problem, lines, rounding)
     others = list(_lines(X, signs, order[::-1][:_MEASURED_LINES], _MEASURED_KNOTS))
     values = [model._values(line.rows) for line in others]
     falls = [line.fall(part) for line, part in zip(others, values, strict=True)]
     violation = model.monotonic_violation_ = max(falls, default=0.0)
-    told = [max(_TOLD * np.ptp(v), _ROUNDING * np.abs(v).max()) for v in values]
+    told = [max(_TOLD * np.ptp(v), rounding) for v in values]
     if violation > max(told, default=0.0):
         _warn(
             f"predictions move by up to {violation:.2g} against `monotonic_cst` "
@@ -157,11 +161,11 @@ def _lines(X: NDArray, signs: NDArray, index: NDArray, knots: int) -> Iterator[L
         yield Lines(rows, len(values), int(signs[column]))
 
 
-def _is_falling(line: Lines, values: NDArray) -> bool:
-    return bool((line.steps(values) < -_ROUNDING * np.abs(values).max()).any())
+def _is_falling(line: Lines, values: NDArray, rounding: float) -> bool:
+    return bool((line.steps(values) < -rounding).any())
 
 
-def _project(model: Any, problem: Problem, lines: list[Lines]) -> None:
+def _project(model: Any, problem: Problem, lines: list[Lines], rounding: float) -> None:
     """Set coefficients, objective and gap of the constrained solution."""
     X = problem.rows
     objective = problem.objective
@@ -173,7 +177,7 @@ def _project(model: Any, problem: Problem, lines: list[Lines]) -> None:
     D = np.empty((0, cone.P.shape[1] + 1))
     free_gap = model.dual_gap_
     for _ in range(_ROUNDS):
-        added = [_steepest(model, cone.P, line) for line in lines]
+        added = [_steepest(model, cone.P, line, rounding) for line in lines]
         if not sum(map(len, added)):
             break
         D = cone.solve(np.concatenate([D, *added]))
@@ -247,14 +251,14 @@ class _Quantiles:
         return D
 
 
-def _steepest(model: Any, P: NDArray, line: Lines) -> NDArray:
+def _steepest(model: Any, P: NDArray, line: Lines, rounding: float) -> NDArray:
     """Return the constraints for the steepest decrease of each decreasing line."""
     values = model._values(line.rows)
-    if not _is_falling(line, values):
+    if not _is_falling(line, values, rounding):
         return np.empty((0, P.shape[1] + 1))
     steps = line.steps(values)
     index = np.argsort(steps.min(axis=1))[:_ADDED]
-    index = index[steps[index].min(axis=1) < -_ROUNDING * np.abs(values).max()]
+    index = index[steps[index].min(axis=1) < -rounding]
     knot = steps[index].argmin(axis=1)
     below = line.at(index, knot)
     above = line.at(index, knot + 1)

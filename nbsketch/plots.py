@@ -362,7 +362,8 @@ class QuantileDisplay:
         """Draw the quantiles of a fitted model: see `plot_quantiles`."""
         x = np.asarray(X)[:, feature]
         label = f"feature {feature}"
-        return cls(x, model.predict(X), model.quantiles_, y, label).plot(ax=ax)
+        values = model.predict(X)  # an unfitted model says so
+        return cls(x, values, _part(model, "quantiles_"), y, label).plot(ax=ax)
 
     @classmethod
     def from_predictions(
@@ -405,6 +406,14 @@ def _array(name: str, values: Any, *shape: int) -> NDArray:
     if array.shape != shape:
         raise ValueError(f"`{name}` must have shape {shape}, got {array.shape}")
     return array
+
+
+def _part(model: Any, name: str) -> Any:
+    """Return an attribute of a model, or raise a TypeError that names it."""
+    if not hasattr(model, name):
+        kind = type(model).__name__
+        raise TypeError(f"`model` must have `{name}`, got a {kind} without it")
+    return getattr(model, name)
 
 
 def plot_intervals(
@@ -498,7 +507,7 @@ class IntervalDisplay:
         cls, model: Any, X: Any, y: Any, *, coverage: float = 0.8, ax: Any = None
     ) -> Self:
         """Draw the intervals of a fitted model: see `plot_intervals`."""
-        intervals = model.predict_interval(X, coverage=coverage)
+        intervals = _part(model, "predict_interval")(X, coverage=coverage)
         return cls.from_predictions(y, intervals, coverage=coverage, ax=ax)
 
     @classmethod

@@ -59,6 +59,14 @@ def test_intervals_are_those_of_the_model(quantiles, ax):
     assert sum(len(line.get_ydata()) for line in ax.lines) == 60
 
 
+@pytest.mark.parametrize("name", ["predict_interval", "quantiles_"])
+def test_models_without_intervals_are_told(name, ax):
+    plot = plots.plot_quantiles if name == "quantiles_" else plots.plot_intervals
+    model = SketchedKernelRegressor(bandwidth=1.0, alpha=1e-2).fit(X, Y)
+    with pytest.raises(TypeError, match=f"`model` must have `{name}`, got a Sketched"):
+        plot(model, X, Y, ax=ax)
+
+
 def test_sizes_are_the_path_of_the_fit(ax):
     rule = AutoSize(start=5, max_size=40, tol=0.0)
     model = SketchedKernelRegressor(size=rule, bandwidth=1.0, random_state=0).fit(X, Y)

@@ -362,8 +362,8 @@ class QuantileDisplay:
         """Draw the quantiles of a fitted model: see `plot_quantiles`."""
         x = np.asarray(X)[:, feature]
         label = f"feature {feature}"
-        values = model.predict(X)  # an unfitted model says so
-        return cls(x, values, _part(model, "quantiles_"), y, label).plot(ax=ax)
+        values = model.predict(X), _part(model, "quantiles_")
+        return cls(x, *values, y, label).plot(ax=ax)
 
     @classmethod
     def from_predictions(
@@ -411,8 +411,7 @@ def _array(name: str, values: Any, *shape: int) -> NDArray:
 def _part(model: Any, name: str) -> Any:
     """Return an attribute of a model, or raise a TypeError that names it."""
     if not hasattr(model, name):
-        kind = type(model).__name__
-        raise TypeError(f"`model` must have `{name}`, got a {kind} without it")
+        raise TypeError(f"`model` must have `{name}`, got {model!r}")
     return getattr(model, name)
 
 

@@ -63,7 +63,7 @@ def test_intervals_are_those_of_the_model(quantiles, ax):
 def test_models_without_intervals_are_told(name, ax):
     plot = plots.plot_quantiles if name == "quantiles_" else plots.plot_intervals
     model = SketchedKernelRegressor(bandwidth=1.0, alpha=1e-2).fit(X, Y)
-    with pytest.raises(TypeError, match=f"`model` must have `{name}`, got a Sketched"):
+    with pytest.raises(TypeError, match=f"`model` must have `{name}`, got Sketched"):
         plot(model, X, Y, ax=ax)
 
 

@@ -201,10 +201,9 @@ class Method(ABC):
 
     def _trial(self, most: int) -> sizes.SolveOptions:
         """Return the options of a solver; a chosen penalty has at most `most` steps."""
-        options = self.plan.options()._replace(tol=self._tol)
-        if self.plan.alpha is not None:
-            return options
-        return options._replace(max_iter=min(most, options.max_iter))
+        plan = self.plan
+        most = min(most, plan.max_iter) if plan.alpha is None else plan.max_iter
+        return plan.options()._replace(tol=self._tol, max_iter=most)
 
     def _is_too_slow(self) -> bool:
         """Return whether the time does not suffice to decompose the features."""
@@ -476,10 +475,9 @@ class Passes(Newton):
         penalties = [float(alpha) for alpha in alphas]
         options = self._trial(_MOST_PASSES)
         with one_thread():
-            least = min(penalties)
             scale = self.objective.loss_scale
             tol = self._tol * scale / self.objective.slope_ratio()
-            design = LandmarkDesign(self._columns, least / scale, tol)
+            design = LandmarkDesign(self._columns, min(penalties) / scale, tol)
             for solution in self.objective.path(design, penalties, options):
                 yield self._certificate.of_columns(solution, design)
 
@@ -531,8 +529,8 @@ class Dual(Newton):
         for alpha in map(float, alphas):
             solution = self._solution(K, alpha, state)
             coarse = not solution.converged and solution.relative_gap <= LARGEST_GAP
-            limited = self._is_limited(solution.n_iter)
-            if coarse and not limited and K.dtype == np.float32:
+            coarse = coarse and not self._is_limited(solution.n_iter)
+            if coarse and K.dtype == np.float32:
                 K = self._gram(np.float64)
                 solution = self._solution(K, alpha, solution.state)
             state = solution.state

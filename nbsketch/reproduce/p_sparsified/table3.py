@@ -212,8 +212,8 @@ def panels(rows: Rows) -> list[Panel]:
             _, stated = case.stated(quantity, n)
             level = np.exp(np.log(mean / stated).mean())
             style = STYLES["stated order"]._replace(color=style_of(name).color)
-            curves.append(Curve(name, n, mean))
-            curves.append(Curve("stated order", n, level * stated, style=style))
+            order = Curve("stated order", n, level * stated, style=style)
+            curves += [Curve(name, n, mean), order]
         result.append(Panel("", "Rows n", label, curves, "xy"))
     return result
 

@@ -58,7 +58,7 @@ PROBLEMS = [
     CostProblem(name, loss, _MODELS[loss], size)
     for name, loss, size in ENTRIES["sketch-cost"]["problems"]
 ]
-QUICK_PROBLEMS = tuple(p for p in PROBLEMS if p.set == "airfoil")
+QUICK_PROBLEMS = PROBLEMS[4], PROBLEMS[7]  # of airfoil
 
 
 def points(replicates: int, quick: bool, data_home: MaybePath = None) -> Points:
@@ -91,9 +91,8 @@ def measure(problem: CostProblem, table: Examples, split: int) -> Iterator[Row]:
 def evaluate(problem: CostProblem, table: Examples, seed: int) -> Iterator[Row]:
     """Fit four fifths of the rows with every sketch; yield error and times."""
     (X, y), (X_test, y_test) = (table.rows(i) for i in random_rows(table, seed))
-    n = len(y)
     for name in SKETCHES:
-        sketch = sketch_named(name, problem.size, n)
+        sketch = sketch_named(name, problem.size, len(y))
         model = clone(problem.model).set_params(sketch=sketch, random_state=seed)
         with threadpool_limits(limits=1):
             _, seconds = timed(model.fit, X, y)

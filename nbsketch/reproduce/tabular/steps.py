@@ -20,7 +20,6 @@ from nbsketch.reproduce.experiment import Experiment, Points
 # By loss. Above 5152, 8121 and 17,320 rows of three columns, pinball, smooth and square
 # losses use a sketch.
 ROWS = ENTRIES["steps"]["rows"]
-QUICK_ROWS = 1500
 SIZES = (1000, 1500)  # of sketches
 KERNELS = ("auto", "gaussian", "laplacian")
 NOISES = (0.0, 0.01, 0.3)
@@ -51,7 +50,7 @@ class Threshold(NamedTuple):
             if self.threshold == "rows":
                 yield value, {}
             else:
-                yield max(_SIZED_ROWS, 2 * self.value), {"size": value}
+                yield _SIZED_ROWS, {"size": value}
 
 
 def function(X: NDArray) -> NDArray:
@@ -66,10 +65,8 @@ def points(
 
     If `quick`, only the square loss with few rows; only the losses `methods`, if given.
     """
-    losses = methods or list(ROWS)[: 1 if quick else None]
-    most = QUICK_ROWS if quick else np.inf
-    for loss in losses:
-        thresholds = [Threshold("rows", n) for n in ROWS[loss] if n <= most]
+    for loss in methods or (["square"] if quick else ROWS):
+        thresholds = [Threshold("rows", n) for n in ROWS[loss][: 2 if quick else None]]
         thresholds += [] if quick else [Threshold("size", size) for size in SIZES]
         for threshold, kernel, noise in product(thresholds, KERNELS, NOISES):
             yield threshold, kernel, loss, noise, replicates
@@ -89,7 +86,6 @@ def measure(
         np.log([fitted(kernel, loss, noise, seed, *at) for at in threshold.settings()])
         for seed in range(replicates)
     ]
-    error = np.exp(np.median(logs, axis=0)[0, 0])
     largest = LARGEST_CLEAN if noise < _CLEAN else LARGEST
     changes = np.diff(logs, axis=1)[:, 0]
     steps = np.exp(np.median(changes, axis=0))
@@ -98,7 +94,7 @@ def measure(
         "kernel": kernel,
         "loss": loss,
         "noise": noise,
-        "error": error,
+        "error": np.exp(np.median(logs, axis=0)[0, 0]),
         "step": steps[0],
         # Of the mean of the paired changes; 0 for a single draw.
         "standard_error": changes[:, 0].std() / max(1, replicates - 1) ** 0.5,
@@ -123,8 +119,7 @@ def fitted(
     model.set_params(loss=loss, random_state=seed, **parameters)
     _, seconds = timed(model.fit, X, y)
     if loss != "logistic":
-        error = np.sqrt(np.mean(np.square(model.predict(X_test) - truth)))
-        return error, seconds
+        return np.sqrt(np.mean(np.square(model.predict(X_test) - truth))), seconds
     scores = model.decision_function(X_test)
     losses = np.logaddexp(0, -np.where(truth > 0, scores, -scores))
     return np.mean(losses), seconds

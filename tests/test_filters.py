@@ -257,7 +257,7 @@ def test_a_step_must_be_known_before_values():
         (lambda: LandweberFilter(0.0), ValueError, "`step` must be in"),
         (lambda: LandweberFilter("1"), TypeError, "`step` must be a number"),
         (lambda: as_filter("tikhonov"), ValueError, "`filter` must be one of"),
-        (lambda: as_filter(RidgeFilter), TypeError, "`filter` must be a name or"),
+        (lambda: as_filter(RidgeFilter), TypeError, "`filter` must be an object or a"),
         (lambda: as_filter("ridge", order=2), ValueError, "`order` must be None"),
         (
             lambda: as_filter("iterated-ridge", step=2.0),

@@ -154,9 +154,11 @@ def test_names(name):
 def test_as_loss_keeps_objects_and_refuses_the_rest():
     loss = losses.HuberLoss(kappa=2.0)
     assert as_loss(loss) is loss
-    for wrong in ("hubert", 3, losses.HuberLoss):
+    for wrong in ("hubert", 3):
         with pytest.raises(ValueError, match="`loss` must be a Loss or one of"):
             as_loss(wrong)
+    with pytest.raises(TypeError, match="`loss` must be an object or a name"):
+        as_loss(losses.HuberLoss)
 
 
 @pytest.mark.parametrize("loss", ALL, ids=repr)

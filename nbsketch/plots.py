@@ -361,9 +361,8 @@ class QuantileDisplay:
     ) -> Self:
         """Draw the quantiles of a fitted model: see `plot_quantiles`."""
         x = np.asarray(X)[:, feature]
-        label = f"feature {feature}"
         values = model.predict(X), _part(model, "quantiles_")
-        return cls(x, *values, y, label).plot(ax=ax)
+        return cls(x, *values, y, f"feature {feature}").plot(ax=ax)
 
     @classmethod
     def from_predictions(

@@ -379,7 +379,9 @@ def test_a_chosen_penalty_has_few_steps(surface, by_passes, monkeypatch, limit, 
         loss="pinball", bandwidth=1.0, sketch=sketch, random_state=0
     )
     assert model.fit(X, y).n_iter_ == 3
-    assert model.set_params(alpha=model.alpha_).fit(X, y).n_iter_ > 3
+    alpha = model.alpha_
+    assert model.fit_path(X, y, [alpha])[0].n_iter_ > 3
+    assert model.set_params(alpha=alpha).fit(X, y).n_iter_ > 3
 
 
 @pytest.mark.parametrize(("gamma", "ratio"), [(0.0, 3.0), (1e6, 1.0)])

@@ -710,6 +710,8 @@ def test_steps_of_few_rows_are_small(monkeypatch):
     rows = steps.run(quick=True, methods=("square", "logistic"))
     assert [row["value"] for row in rows] == [60] * 2 * len(steps.KERNELS)
     assert all(0.8 < row["step"] < 1.25 and 0 < row["error"] < 1 for row in rows)
+    with pytest.raises(ValueError, match=r"`loss` must be .* got 'hubert'"):
+        steps.run(methods=("hubert",))
     errors = [
         steps.fitted("gaussian", "square", noise, 0, 60, {})[0] for noise in (0, 1)
     ]

@@ -455,7 +455,7 @@ def fold(
     row_norms = _part(scratch, sums + GROUP * width, width)
     for tile in range(first, last):
         start = tile * width
-        stop = start + width if start + width < n else n
+        stop = min(start + width, n)
         size = stop - start
         # Padding rows repeat the last row and are not used.
         for i in range(width):

@@ -210,7 +210,7 @@ class Watch:
             self._display.update(_line(self._state))
         if self._callbacks and not self.stopped:
             with _reporting_to(_IDLE):  # ignore fits inside the callback
-                self.stopped = any([bool(c(self._state)) for c in self._callbacks])
+                self.stopped = any([c(self._state) for c in self._callbacks])
                 self.asked = self.stopped
         self.stopped |= now - self._began >= self.max_seconds
         return self.stopped

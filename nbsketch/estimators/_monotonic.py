@@ -98,8 +98,8 @@ def planned(model: Any, problem: Problem) -> Problem:
         )
     _check_monotonic_cst(model, model.monotonic_cst)
     objective = problem.objective
-    is_lazy = isinstance(problem.rows, PartitionedRows)
-    in_memory = not (is_lazy or sp.issparse(problem.rows))
+    rows = problem.rows
+    in_memory = not (isinstance(rows, PartitionedRows) or sp.issparse(rows))
     is_square = getattr(model, "loss", "square") in ("square", SquareLoss())
     crossing = getattr(model, "non_crossing", None) == "constraint"
     for name, possible, expected in (

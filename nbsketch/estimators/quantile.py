@@ -108,7 +108,8 @@ class JointQuantileRegressor(RegressorMixin, IterativeModel):
         at least 5e-2 with passes (see `size`), and to 1e-4 on all of more than 2000
         samples; `summary` then reports it.
     max_iter : int, default=1000
-        Maximum number of iterations of the solver.
+        Maximum number of iterations of the solver. A penalty that a fit to more than
+        2000 samples chooses has at most 200 passes (60 steps on all samples).
     max_seconds : float or None, default=None
         Time limit of a fit. With more than 1500 samples and neither `sketch` nor
         `size`, the largest sketch that fits the time is used; the search for length

@@ -139,7 +139,8 @@ class SketchedKernelRegressor(
         than 2000 samples to 1e-4 for smooth losses and to 1e-2 for those with kinks;
         `summary` then reports it.
     max_iter : int, default=1000
-        Maximum number of iterations of the solver.
+        Maximum number of iterations of the solver. A penalty that a fit to more than
+        2000 samples chooses has at most 200 passes (60 steps on all samples).
     max_seconds : float or None, default=None
         Time limit of a fit. With more than 1500 samples (500 for the square loss
         without `alpha`) and neither `sketch` nor `size`, all samples are used if the

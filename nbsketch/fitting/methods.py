@@ -17,7 +17,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -199,11 +199,12 @@ class Method(ABC):
         trials = 1 if self.plan.alpha is not None else _TRIALS
         return [self.alpha * _STRONGER**trial for trial in range(trials)]
 
-    def _trial(self, most: int) -> sizes.SolveOptions:
-        """Return the options of a solver; a chosen penalty has at most `most` steps."""
+    def _with_steps(self, most: int) -> Self:
+        """Return the method with at most `most` steps for a chosen penalty."""
         plan = self.plan
-        most = min(most, plan.max_iter) if plan.alpha is None else plan.max_iter
-        return plan.options()._replace(tol=self._tol, max_iter=most)
+        if plan.alpha is None:
+            plan = replace(plan, max_iter=min(most, plan.max_iter))
+        return replace(self, problem=self.problem._replace(plan=plan))
 
     def _is_too_slow(self) -> bool:
         """Return whether the time does not suffice to decompose the features."""
@@ -354,7 +355,7 @@ class ExactRidge(ClosedForm):
         self, alphas: Iterable[float], is_short: bool = False
     ) -> Iterator[FeatureSolution]:
         """Yield the solution for each penalty; the smallest sets the precision."""
-        penalties = [float(alpha) for alpha in alphas]
+        penalties = list(map(float, alphas))
         n = self.data.rows.shape[0]
         if sizes.is_dense(n):
             yield from self._dense(penalties)
@@ -454,8 +455,9 @@ class Passes(Newton):
         has_features = self.objective.has_features(self.data.sketch.shape[0])
         if has_features and not self._is_too_slow():
             penalties = [alpha for alpha in penalties if alpha == self.alpha]
+        limited = self._with_steps(_MOST_PASSES)
         for alpha in penalties:
-            solution = next(self.path([alpha]))
+            solution = next(limited.path([alpha]))
             if solution.gap <= LARGEST_GAP or is_stopped():
                 break
         else:
@@ -473,7 +475,7 @@ class Passes(Newton):
     def path(self, alphas: Iterable[float]) -> Iterator[FeatureSolution]:
         """Yield the solution for each penalty, warm-started from the previous one."""
         penalties = [float(alpha) for alpha in alphas]
-        options = self._trial(_MOST_PASSES)
+        options = self.plan.options()._replace(tol=self._tol)
         with one_thread():
             scale = self.objective.loss_scale
             tol = self._tol * scale / self.objective.slope_ratio()
@@ -500,9 +502,10 @@ class Dual(Newton):
 
         A penalty chosen on a sample is increased if it does not converge.
         """
+        limited = self if self._has_features else self._with_steps(_MOST_STEPS)
         with one_thread():
             for alpha in self._penalties():
-                solution = next(self._solutions([alpha]))
+                solution = next(limited._solutions([alpha]))
                 if solution.gap <= LARGEST_GAP or is_stopped():
                     break
         reached = not solution.shortfall or self._is_limited(solution.n_iter)
@@ -529,8 +532,8 @@ class Dual(Newton):
         for alpha in map(float, alphas):
             solution = self._solution(K, alpha, state)
             coarse = not solution.converged and solution.relative_gap <= LARGEST_GAP
-            coarse = coarse and not self._is_limited(solution.n_iter)
-            if coarse and K.dtype == np.float32:
+            limited = self._is_limited(solution.n_iter)
+            if coarse and not limited and K.dtype == np.float32:
                 K = self._gram(np.float64)
                 solution = self._solution(K, alpha, solution.state)
             state = solution.state
@@ -543,8 +546,7 @@ class Dual(Newton):
     def _solution(
         self, K: SymmetricGram | NDArray, alpha: float, state: Any
     ) -> Solution:
-        most = self.plan.max_iter if self._has_features else _MOST_STEPS
-        options = self._trial(most)._asdict()
+        options = self.plan.options()._replace(tol=self._tol)._asdict()
         options |= {"state": state, "random_state": self.data.rng}
         return next(self.objective.dual_path(K, [alpha], **options))
 

@@ -22,7 +22,6 @@ from nbsketch.reproduce._data import MaybePath, load, sketch_of
 from nbsketch.reproduce._report import Row, Rows, summarized, timed
 from nbsketch.reproduce.experiment import Experiment, Points
 from nbsketch.reproduce.tabular.problems import Examples, quantile_error, random_rows
-from nbsketch.sketches import SketchRecipe
 
 DEFAULT = "default"  # what a fit chooses without `sketch` and `size`
 REFERENCE = "sub-sampling"
@@ -90,9 +89,12 @@ def measure(problem: CostProblem, table: Examples, split: int) -> Iterator[Row]:
 
 def evaluate(problem: CostProblem, table: Examples, seed: int) -> Iterator[Row]:
     """Fit four fifths of the rows with every sketch; yield error and times."""
-    (X, y), (X_test, y_test) = (table.rows(i) for i in random_rows(table, seed))
+    (X, y), (X_test, y_test) = map(table.rows, random_rows(table, seed))
+    n = len(y)
+    s = problem.size
+    others = {DEFAULT: None, LARGER: sketch_of(REFERENCE, min(n, 3 * s // 2))}
     for name in SKETCHES:
-        sketch = sketch_named(name, problem.size, len(y))
+        sketch = others[name] if name in others else sketch_of(name, s, n)
         model = clone(problem.model).set_params(sketch=sketch, random_state=seed)
         with threadpool_limits(limits=1):
             _, seconds = timed(model.fit, X, y)
@@ -107,15 +109,6 @@ def evaluate(problem: CostProblem, table: Examples, seed: int) -> Iterator[Row]:
             # microseconds of a row
             "predict": 1e6 * min(s for _, s in predictions) / len(X_test),
         }
-
-
-def sketch_named(name: str, size: int, n: int) -> SketchRecipe | None:
-    """Return the sketch of a name for n rows; None is the choice of a fit."""
-    if name == DEFAULT:
-        return None
-    if name == LARGER:
-        return sketch_of(REFERENCE, min(n, 3 * size // 2))
-    return sketch_of(name, size, n)
 
 
 def summarize(rows: Rows) -> Rows:

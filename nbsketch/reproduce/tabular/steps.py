@@ -17,8 +17,8 @@ from nbsketch.reproduce import ENTRIES
 from nbsketch.reproduce._report import Row, Rows, timed
 from nbsketch.reproduce.experiment import Experiment, Points
 
-# By loss. Above 5152, 8121 and 17,320 rows of three columns, pinball, smooth and square
-# losses use a sketch.
+# By loss; others have no known ones. Above 5152, 8121 and 17,320 rows of three columns,
+# pinball, smooth and square losses use a sketch.
 ROWS = ENTRIES["steps"]["rows"]
 SIZES = (1000, 1500)  # of sketches
 KERNELS = ("auto", "gaussian", "laplacian")
@@ -66,7 +66,8 @@ def points(
     If `quick`, only the square loss with few rows; only the losses `methods`, if given.
     """
     for loss in methods or (["square"] if quick else ROWS):
-        thresholds = [Threshold("rows", n) for n in ROWS[loss][: 2 if quick else None]]
+        rows = ROWS.get(loss, [])[: 2 if quick else None]
+        thresholds = [Threshold("rows", n) for n in rows]
         thresholds += [] if quick else [Threshold("size", size) for size in SIZES]
         for threshold, kernel, noise in product(thresholds, KERNELS, NOISES):
             yield threshold, kernel, loss, noise, replicates
@@ -121,8 +122,7 @@ def fitted(
     if loss != "logistic":
         return np.sqrt(np.mean(np.square(model.predict(X_test) - truth))), seconds
     scores = model.decision_function(X_test)
-    losses = np.logaddexp(0, -np.where(truth > 0, scores, -scores))
-    return np.mean(losses), seconds
+    return np.mean(np.logaddexp(0, -np.where(truth > 0, scores, -scores))), seconds
 
 
 def largest_first(rows: Rows) -> Rows:

@@ -5,7 +5,6 @@ import pytest
 from numpy.testing import assert_allclose
 from sklearn.base import clone
 
-import nbsketch
 from nbsketch import (
     AutoSize,
     JointQuantileRegressor,
@@ -67,7 +66,7 @@ def test_it_finds_a_sketch_that_is_large_enough():
     assert error < 0.02  # the noise is 0.01
 
 
-def test_only_new_rows_are_computed(monkeypatch):
+def test_features_of_each_size_are_computed_once(monkeypatch):
     X, y = data()
     rows = []
     call = SketchMap.__call__
@@ -79,7 +78,7 @@ def test_only_new_rows_are_computed(monkeypatch):
     monkeypatch.setattr(SketchMap, "__call__", counted)
     model = regressor(size=AutoSize(start=10, max_size=80, tol=0.0)).fit(X, y)
     assert model.size_path_["size"].tolist() == [10, 20, 40, 80]
-    assert rows == [10, 10, 20, 40]
+    assert rows == [10, 20, 40, 80]
 
 
 def test_budget_of_size_and_of_rows():
@@ -203,19 +202,3 @@ def test_a_summary_of_losses_of_zero_has_no_nan():
     model.size_path_ = {"size": np.array([10, 20]), "loss": np.zeros(2)}
     assert "nan" not in model.summary()
     assert "the held-out loss was 0" in model.summary()
-
-
-def test_a_product_is_kept_while_it_fits_the_memory_limit():
-    rows = np.random.default_rng(0).normal(size=(60, 2))
-    kernel = nbsketch.GaussianKernel(1.0)
-    sketch = nbsketch.SubsamplingSketch(4).draw(60, 0)
-    nbsketch.set_memory_limit(2 * 8 * 60 * 9)  # and the features of 9 rows of a sketch
-    try:
-        first = steps._Step.of(sketch, kernel, rows)
-        second = steps._larger(first, 4, rows)
-        third = steps._larger(second, 8, rows)
-    finally:
-        nbsketch.set_memory_limit(None)
-    assert first.product.shape == (4, 60) and second.product.shape == (8, 60)
-    assert third.product is None and third.sketch.shape[0] == 16
-    assert steps._larger(third, 4, rows).product.shape == (20, 60)

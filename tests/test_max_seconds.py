@@ -126,13 +126,13 @@ def test_times_are_measured_on_a_few_rows(low, surface, monkeypatch):
 def test_sketches_grow_within_the_time(low, surface, monkeypatch, loss, limit):
     clock = Clock(monkeypatch)
     monkeypatch.setattr(steps, "exact_seconds", lambda *known: (0, np.inf))
-    features = steps._Step.design
+    features = steps.sketched_design
 
-    def slow(self, X):  # s rows take (s / 20)^2 seconds
-        clock.now += (self.sketch.shape[0] / 20) ** 2
-        return features(self, X)
+    def slow(sketch_map, X, **options):  # s rows take (s / 20)^2 seconds
+        clock.now += (sketch_map.weights.shape[0] / 20) ** 2
+        return features(sketch_map, X, **options)
 
-    monkeypatch.setattr(steps._Step, "design", slow)
+    monkeypatch.setattr(steps, "sketched_design", slow)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         found = model(max_seconds=limit, loss=loss).fit(*surface)

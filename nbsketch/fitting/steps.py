@@ -14,17 +14,16 @@ cross-validation.
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from nbsketch._machine.blas import one_thread
-from nbsketch._machine.memory import fits
 from nbsketch._report.progress import report, seconds_left
 from nbsketch._report.validation import random_generator
-from nbsketch._sketch_map import SketchMap, sketched_design, stored_design
+from nbsketch._sketch_map import SketchMap, sketched_design
 from nbsketch.fitting import plan as sizes
 from nbsketch.fitting.methods import (
     ClosedForm,
@@ -49,9 +48,7 @@ from nbsketch.fitting.times import (
 from nbsketch.gram.columns import kept_share
 from nbsketch.kernels import Kernel, StationaryKernel
 from nbsketch.rows.partitions import PartitionedRows
-from nbsketch.rows.transform import KEEP_BYTES
 from nbsketch.sketches import Sketch
-from nbsketch.solvers.design import Design
 from nbsketch.solvers.left_out import Fold
 
 # Closed forms of fewer rows are so fast that a limit does not change them.
@@ -207,81 +204,42 @@ def _grown(method: Method, rule: sizes.AutoSize) -> Method:
     X = data.rows
     # The same rows are held out for each size.
     seed = int(data.rng.integers(2**32))
-    step = _Step.of(data.sketch, data.kernel, X)
+    sketch = data.sketch
     path: dict[str, list] = {"size": [], "loss": [], "seconds": []}
     with method.threads():
         while True:
-            features = step.design(X)
+            sketch_map = SketchMap.of(data.kernel, X, sketch)
+            features = sketched_design(sketch_map, X, keep=True)
             rng = random_generator(seed)
             held_out = method.objective.errors_left_out(features[1], alpha, rng)
             loss = float(held_out.errors.min())
             if not path["loss"] or loss < min(path["loss"]):
                 best = held_out.best
                 data = data._replace(
-                    sketch=step.sketch, sketch_map=step.sketch_map, features=features
+                    sketch=sketch, sketch_map=sketch_map, features=features
                 )
-            path["size"].append(step.sketch.shape[0])
+            path["size"].append(sketch.shape[0])
             path["loss"].append(loss)
             path["seconds"].append(time.perf_counter() - began)
             stop = report("size", iteration=len(path["size"]), objective=loss)
             rows = 0 if stop else rule.rows_to_add(path, X.shape[0])
             if rows == 0:
                 break
-            step = _larger(step, rows, X)
+            sketch = _larger(sketch, rows, data.kernel, X)
     arrays = {name: np.array(values) for name, values in path.items()}
     data = data._replace(size_path=arrays)
     return replace(method, data=data, path_alpha=best)
 
 
-class _Step(NamedTuple):
-    sketch: Sketch
-    sketch_map: SketchMap
-    # S k(X, X)^T, (s, n); None for Dask arrays and above the memory limit
-    product: NDArray | None
-
-    @classmethod
-    def of(cls, sketch: Sketch, kernel: Kernel, X: Any) -> Self:
-        """Return the first step, or a step that reuses nothing."""
-        sketch_map = SketchMap.of(kernel, X, sketch)
-        is_kept = _is_kept(sketch, X) and not isinstance(X, PartitionedRows)
-        return cls(sketch, sketch_map, sketch_map(X) if is_kept else None)
-
-    def design(self, X: Any) -> tuple[NDArray, Design]:
-        """Return the projection and the features of the rows."""
-        if self.product is None:
-            return sketched_design(self.sketch_map, X, keep=True)
-        columns = self.sketch.columns
-        weights = self.sketch_map.weights
-        return stored_design(self.product, weights, columns)
-
-
-def _is_kept(sketch: Sketch, X: Any) -> bool:
-    """Return whether the product of a sketch, and its features, fit into memory."""
-    n_bytes = 8.0 * X.shape[0] * sketch.shape[0]
-    return fits(n_bytes, copies=2, modest=KEEP_BYTES)
-
-
-def _larger(step: _Step, rows: int, X: Any) -> _Step:
-    """Return the larger sketch and its product, computed only for the new rows.
-
-    Sketches whose rows depend on their size are redrawn.
-    """
-    sketch = step.sketch
-    kernel = step.sketch_map.kernel
-    size = step.sketch.shape[0]
-    if not sketch.can_grow:
-        origin = sketch.origin
-        if origin is None:
-            raise TypeError(f"`size` must be an integer for a {type(sketch).__name__}")
-        recipe = replace(origin.recipe, size=origin.recipe.size + rows)
-        drawn = recipe.draw(X.shape[0], origin.seed, X=X, kernel=kernel)
-        return _Step.of(drawn, kernel, X)
-    larger = sketch.extend(rows)
-    if step.product is None or not _is_kept(larger, X):
-        return _Step.of(larger, kernel, X)
-    fresh = SketchMap.of(kernel, X, larger.tail(size))(X)
-    old = step.product * np.asarray(np.sqrt(size / (size + rows)), step.product.dtype)
-    return _Step(larger, SketchMap.of(kernel, X, larger), np.vstack([old, fresh]))
+def _larger(sketch: Sketch, rows: int, kernel: Kernel, X: Any) -> Sketch:
+    """Return the sketch with more rows; drawn anew if its rows depend on its size."""
+    if sketch.can_grow:
+        return sketch.extend(rows)
+    origin = sketch.origin
+    if origin is None:
+        raise TypeError(f"`size` must be an integer for a {type(sketch).__name__}")
+    recipe = replace(origin.recipe, size=origin.recipe.size + rows)
+    return recipe.draw(X.shape[0], origin.seed, X=X, kernel=kernel)
 
 
 def _is_limited(problem: Problem) -> bool:

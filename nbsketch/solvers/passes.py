@@ -18,6 +18,7 @@ J. Nocedal, "Updating quasi-Newton matrices with limited storage", 1980.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
@@ -146,6 +147,26 @@ class LandmarkDesign(WhitenedColumns):
         return sum(terms) + terms[-1] * ratio / max(1.0 - ratio, _LEAST_DECAY)
 
 
+Pairs = Sequence[tuple[NDArray, NDArray, float]]
+
+
+def bfgs_product(pairs: Pairs, gradient: NDArray, initial: Inverse) -> NDArray:
+    """Return the product of a gradient with a BFGS inverse Hessian.
+
+    `pairs` are steps, the changes of the gradient, and their products; `initial` is the
+    product with the initial inverse Hessian.
+    """
+    q = gradient
+    shares = []
+    for step, change, curvature in reversed(pairs):
+        shares.append(float(step @ q) / curvature)
+        q = q - shares[-1] * change
+    out = initial(q)
+    for step, change, curvature in pairs:
+        out += (shares.pop() - float(change @ out) / curvature) * step
+    return out
+
+
 class InverseHessian:
     """Products with an inverse Hessian by limited-memory BFGS.
 
@@ -182,15 +203,7 @@ class InverseHessian:
         self._last = point, gradient
         if scale is None:
             scale = self._last_scale()
-        q = gradient
-        shares = []
-        for step, change, curvature in reversed(self._pairs):
-            shares.append(float(step @ q) / curvature)
-            q = q - shares[-1] * change
-        out = scale * self._initial(q)
-        for step, change, curvature in self._pairs:
-            out += (shares.pop() - float(change @ out) / curvature) * step
-        return out
+        return bfgs_product(self._pairs, gradient, lambda q: scale * self._initial(q))
 
     def _last_scale(self) -> float:
         """Return the scale of the initial matrix that suits the last change."""

@@ -20,6 +20,8 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from nbsketch.solvers.passes import bfgs_product
+
 # Maximum change of a logarithm in a step. A step of 3.9 once moved a relevant column to
 # where its derivative vanishes, permanently: an error of 2.49 instead of 0.007.
 LONGEST = 3.0
@@ -105,15 +107,11 @@ class Curvature:
 
     def solve(self, gradient: NDArray) -> NDArray:
         """Return the product with a gradient; before any update, a unit vector."""
-        out = gradient.copy()
-        steps = []
-        for s, d, product in reversed(self._pairs):
-            steps.append(s @ out / product)
-            out -= steps[-1] * d
-        out *= self._scale or 1 / max(np.linalg.norm(out), _TINY)
-        for (s, d, product), first in zip(self._pairs, reversed(steps), strict=True):
-            out += (first - d @ out / product) * s
-        return out
+        return bfgs_product(
+            self._pairs,
+            gradient,
+            lambda q: q * (self._scale or 1 / max(np.linalg.norm(q), _TINY)),
+        )
 
     def update(self, s: NDArray, d: NDArray) -> None:
         """Add an update: a change of the point, and of the gradient."""

@@ -126,13 +126,13 @@ def test_times_are_measured_on_a_few_rows(low, surface, monkeypatch):
 def test_sketches_grow_within_the_time(low, surface, monkeypatch, loss, limit):
     clock = Clock(monkeypatch)
     monkeypatch.setattr(steps, "exact_seconds", lambda *known: (0, np.inf))
-    features = steps.sketched_design
+    features = steps.SketchedData.design
 
-    def slow(sketch_map, X, **options):  # s rows take (s / 20)^2 seconds
-        clock.now += (sketch_map.weights.shape[0] / 20) ** 2
-        return features(sketch_map, X, **options)
+    def slow(self, keep=None):  # s rows take (s / 20)^2 seconds
+        clock.now += 0 if self.features else (self.sketch.shape[0] / 20) ** 2
+        return features(self, keep)
 
-    monkeypatch.setattr(steps, "sketched_design", slow)
+    monkeypatch.setattr(steps.SketchedData, "design", slow)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         found = model(max_seconds=limit, loss=loss).fit(*surface)

@@ -246,6 +246,10 @@ class SketchedData(NamedTuple):
     def subsampled(self, size: int) -> Self:
         """Return the samples with a random subset as the sketch."""
         sketch = SubsamplingSketch(size).draw(self.rows.shape[0], self.rng)
+        return self.sketched(sketch)
+
+    def sketched(self, sketch: Sketch) -> Self:
+        """Return the data with another sketch."""
         sketch_map = SketchMap.of(self.kernel, self.rows, sketch)
         return self._replace(sketch=sketch, sketch_map=sketch_map, features=None)
 

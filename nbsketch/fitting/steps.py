@@ -23,7 +23,6 @@ from numpy.typing import NDArray
 from nbsketch._machine.blas import one_thread
 from nbsketch._report.progress import report, seconds_left
 from nbsketch._report.validation import random_generator
-from nbsketch._sketch_map import SketchMap, sketched_design
 from nbsketch.fitting import plan as sizes
 from nbsketch.fitting.methods import (
     ClosedForm,
@@ -46,7 +45,7 @@ from nbsketch.fitting.times import (
     seconds_of,
 )
 from nbsketch.gram.columns import kept_share
-from nbsketch.kernels import Kernel, StationaryKernel
+from nbsketch.kernels import StationaryKernel
 from nbsketch.rows.partitions import PartitionedRows
 from nbsketch.sketches import Sketch
 from nbsketch.solvers.left_out import Fold
@@ -200,46 +199,43 @@ def _grown(method: Method, rule: sizes.AutoSize) -> Method:
     """Double the sketch by a rule; return the method on that with the lowest loss."""
     began = time.perf_counter()
     alpha = method.plan.alpha
-    data = method.data
-    X = data.rows
+    step = data = method.data
     # The same rows are held out for each size.
     seed = int(data.rng.integers(2**32))
-    sketch = data.sketch
     path: dict[str, list] = {"size": [], "loss": [], "seconds": []}
     with method.threads():
         while True:
-            sketch_map = SketchMap.of(data.kernel, X, sketch)
-            features = sketched_design(sketch_map, X, keep=True)
+            features = step.design(keep=True)
             rng = random_generator(seed)
             held_out = method.objective.errors_left_out(features[1], alpha, rng)
             loss = float(held_out.errors.min())
             if not path["loss"] or loss < min(path["loss"]):
                 best = held_out.best
-                data = data._replace(
-                    sketch=sketch, sketch_map=sketch_map, features=features
-                )
-            path["size"].append(sketch.shape[0])
+                data = step._replace(features=features)
+            path["size"].append(step.sketch.shape[0])
             path["loss"].append(loss)
             path["seconds"].append(time.perf_counter() - began)
             stop = report("size", iteration=len(path["size"]), objective=loss)
-            rows = 0 if stop else rule.rows_to_add(path, X.shape[0])
+            rows = 0 if stop else rule.rows_to_add(path, step.rows.shape[0])
             if rows == 0:
                 break
-            sketch = _larger(sketch, rows, data.kernel, X)
+            step = step.sketched(_larger(step, rows))
     arrays = {name: np.array(values) for name, values in path.items()}
     data = data._replace(size_path=arrays)
     return replace(method, data=data, path_alpha=best)
 
 
-def _larger(sketch: Sketch, rows: int, kernel: Kernel, X: Any) -> Sketch:
+def _larger(data: SketchedData, rows: int) -> Sketch:
     """Return the sketch with more rows; drawn anew if its rows depend on its size."""
+    sketch = data.sketch
     if sketch.can_grow:
         return sketch.extend(rows)
     origin = sketch.origin
     if origin is None:
         raise TypeError(f"`size` must be an integer for a {type(sketch).__name__}")
     recipe = replace(origin.recipe, size=origin.recipe.size + rows)
-    return recipe.draw(X.shape[0], origin.seed, X=X, kernel=kernel)
+    X = data.rows
+    return recipe.draw(X.shape[0], origin.seed, X=X, kernel=data.kernel)
 
 
 def _is_limited(problem: Problem) -> bool:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from nbsketch._expansion import Expansion, cut_projection, is_cut, project, projection
 from nbsketch._machine.memory import fits, slices
 from nbsketch._report.progress import report_rows
-from nbsketch._report.warning import warn
+from nbsketch._report.validation import warn
 from nbsketch.gram import Product, SketchedColumns
 from nbsketch.kernels import Kernel, LinearKernel, PrecomputedKernel
 from nbsketch.rows.design import PartitionedColumns, PartitionedDesign

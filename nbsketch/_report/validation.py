@@ -1,8 +1,11 @@
 """Checks of arguments; errors name the argument, the requirement and the value.
 
 For missing and infinite values, errors also state where they are and what to do.
+Warnings point at the line of the user's code.
 """
 
+import sys
+import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
@@ -10,6 +13,7 @@ from decimal import Decimal
 from difflib import get_close_matches
 from functools import wraps
 from numbers import Integral, Real
+from types import FrameType
 from typing import Any, TypeVar, dataclass_transform
 
 import numpy as np
@@ -17,6 +21,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 T = TypeVar("T")
+_PACKAGE = __name__.partition(".")[0]
 # What to do about missing values, by the name of the argument.
 _REMEDIES = {
     "X": "impute them first, make_pipeline(SimpleImputer(), model) in scikit-learn, "
@@ -76,6 +81,24 @@ _INPUT = "Input "
 _SHAPE = "Expected 2D array", "Found array with dim", "Found array with 0"
 # Maximum number of indices listed in an error.
 _LISTED = 5
+
+
+def warn(message: str | Warning, category: type[Warning] = UserWarning) -> None:
+    """Warn about the first caller outside the package.
+
+    Parameters
+    ----------
+    message : str or Warning
+        Text, or a warning with its text.
+    category : type, default=UserWarning
+        Category of a text.
+    """
+    level = 1
+    frame: FrameType | None = sys._getframe()
+    while frame and frame.f_globals["__name__"].partition(".")[0] == _PACKAGE:
+        frame = frame.f_back
+        level += 1
+    warnings.warn(message, category, stacklevel=level)
 
 
 def check_real(

@@ -21,7 +21,6 @@ from nbsketch._quantiles import (
     uncrossed,
 )
 from nbsketch._report import validation
-from nbsketch._report.warning import warn
 from nbsketch.conformal._left_out import (
     Models,
     Refits,
@@ -391,7 +390,7 @@ class ConformalClassifier(ClassifierScore, LogProbabilities, Calibrated):
         fitted, held = super()._split(X, y, groups, distinct)
         lost = np.setdiff1d(y[held], y[fitted])
         if len(lost) and not isinstance(self.estimator, FrozenEstimator):
-            warn(
+            validation.warn(
                 f"class {lost[0]!s} has calibration samples but no training sample, so "
                 "its probability is 0: pass cv=StratifiedKFold(), or shuffle the data"
             )

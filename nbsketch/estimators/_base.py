@@ -27,7 +27,6 @@ from nbsketch._expansion import expansion_of
 from nbsketch._onnx import write_onnx
 from nbsketch._report import validation
 from nbsketch._report.progress import watching
-from nbsketch._report.warning import warn
 from nbsketch.estimators._summary import entries_of, summary_text
 from nbsketch.files import SaveMixin
 from nbsketch.fitting.callbacks import CallbackSupportMixin, watched_fit
@@ -253,7 +252,7 @@ class KernelExpansion(SaveMixin, CallbackSupportMixin, ObjectParameters, BaseEst
         """
         X, y, sample_weight = inputs.training_data(self, X, y, sample_weight, **options)
         if y.shape[1:] == (1,) and not self.__sklearn_tags__().target_tags.multi_output:
-            warn(
+            validation.warn(
                 "A column-vector y was passed when a 1d array was expected: `y` has "
                 f"shape {y.shape} and is flattened; pass y.ravel() to avoid this "
                 "warning",

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import _check_monotonic_cst
 
-from nbsketch._report.warning import warn
+from nbsketch._report.validation import warn
 from nbsketch.estimators import posterior
 from nbsketch.fitting.objective import Objective, Problem
 from nbsketch.fitting.objectives import JointQuantileObjective

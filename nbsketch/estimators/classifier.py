@@ -8,8 +8,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import log_expit, log_softmax
 from sklearn.utils.multiclass import check_classification_targets
 
-from nbsketch._report.validation import declares_parameters, explaining
-from nbsketch._report.warning import warn
+from nbsketch._report.validation import declares_parameters, explaining, warn
 from nbsketch.estimators._base import ClassifierScore, IterativeModel
 from nbsketch.fitting.objective import Problem
 from nbsketch.fitting.objectives import ScalarObjective

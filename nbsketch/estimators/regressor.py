@@ -10,8 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from nbsketch._machine.memory import fits
-from nbsketch._report.validation import check_length, declares_parameters
-from nbsketch._report.warning import warn
+from nbsketch._report.validation import check_length, declares_parameters, warn
 from nbsketch.estimators import _base, posterior
 from nbsketch.estimators._monotonic import constrain, planned
 from nbsketch.fitting.objective import Problem

@@ -12,7 +12,6 @@ from sklearn.utils import column_or_1d
 
 from nbsketch._report import validation
 from nbsketch._report.progress import report
-from nbsketch._report.warning import warn
 from nbsketch._sketch_map import SketchMap
 from nbsketch.estimators import _base
 from nbsketch.estimators.classifier import OneVsRest
@@ -192,7 +191,7 @@ class DescentModel(_base.KernelExpansion):
         constants = [validation.listed("column", index, names)] * bool(len(index))
         constants += ["`y`"] * bool(np.ptp(rows.y, axis=0).max() == 0)
         if constants:
-            warn(
+            validation.warn(
                 f"{' and '.join(constants)} had only one value in the first "
                 f"{len(rows.y)} samples of the stream, from which the model takes its "
                 "landmarks and length scales, so it learns little from later changes: "

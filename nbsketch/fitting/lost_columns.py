@@ -9,8 +9,7 @@ from sklearn.base import is_classifier
 
 from nbsketch._expansion import RANK_TOL
 from nbsketch._machine.blas import eigh
-from nbsketch._report.validation import listed, varying_features
-from nbsketch._report.warning import warn
+from nbsketch._report.validation import listed, varying_features, warn
 from nbsketch.kernels import (
     Kernel,
     PolynomialKernel,

@@ -11,8 +11,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from nbsketch._report.validation import listed, varying_features
-from nbsketch._report.warning import warn
+from nbsketch._report.validation import listed, varying_features, warn
 from nbsketch.fitting.objective import FeatureSolution, Objective
 from nbsketch.fitting.penalty import (
     AlphaPath,

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from nbsketch._machine.blas import eigh
 from nbsketch._machine.memory import fits
 from nbsketch._report.progress import is_stopped, path_callback, report
-from nbsketch._report.warning import warn
+from nbsketch._report.validation import warn
 from nbsketch.fitting.plan import SolveOptions
 from nbsketch.rows.outliers import clipped, deviations, is_learned, within_gap
 from nbsketch.solvers.design import ArrayDesign, Design

@@ -31,8 +31,8 @@ from nbsketch._report.validation import (
     explaining,
     fault,
     masked_fault,
+    warn,
 )
-from nbsketch._report.warning import warn
 from nbsketch.kernels import KERNELS, PrecomputedKernel, SobolevKernel
 from nbsketch.rows import tasks
 from nbsketch.rows.class_weights import check_sum

@@ -6,8 +6,13 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from nbsketch._report.validation import check_spread, extremes, listed, varying_features
-from nbsketch._report.warning import warn
+from nbsketch._report.validation import (
+    check_spread,
+    extremes,
+    listed,
+    varying_features,
+    warn,
+)
 from nbsketch.kernels import KERNELS, GaussianKernel, StationaryKernel
 from nbsketch.rows.partitions import PartitionedRows
 from nbsketch.rows.transform import PREPROCESSINGS

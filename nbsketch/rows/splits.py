@@ -8,8 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.model_selection import check_cv
 
-from nbsketch._report.validation import as_labels, check_integer
-from nbsketch._report.warning import warn
+from nbsketch._report.validation import as_labels, check_integer, warn
 from nbsketch.rows.inputs import TrainingRows
 from nbsketch.solvers.left_out import Fold, Folds, OrderEffect
 

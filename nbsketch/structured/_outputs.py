@@ -33,8 +33,8 @@ from nbsketch._report.validation import (
     check_spread,
     check_unmasked,
     fault,
+    warn,
 )
-from nbsketch._report.warning import warn
 from nbsketch._sketch_map import SketchMap, draw, features_recipe, resolve
 from nbsketch.gram import CompiledForm, evaluate
 from nbsketch.kernels import (

@@ -17,8 +17,8 @@ from nbsketch._report.validation import (
     check_spread,
     declares_parameters,
     random_generator,
+    warn,
 )
-from nbsketch._report.warning import warn
 from nbsketch.estimators._summary import summary_text
 from nbsketch.files import SaveMixin
 from nbsketch.fitting.callbacks import CallbackSupportMixin, watched_fit

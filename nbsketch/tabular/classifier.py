@@ -8,8 +8,7 @@ from numpy.typing import NDArray
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_array, column_or_1d
 
-from nbsketch._report.validation import as_labels, declares_parameters, explaining
-from nbsketch._report.warning import warn
+from nbsketch._report.validation import as_labels, declares_parameters, explaining, warn
 from nbsketch.estimators._base import ClassifierScore, LogProbabilities
 from nbsketch.rows.class_weights import weights_of_classes
 from nbsketch.rows.inputs import check_weights, rowwise, table_by_row

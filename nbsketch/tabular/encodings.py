@@ -8,8 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nbsketch._report.fields import Scope, array, finite, stored
-from nbsketch._report.validation import check_array_of, check_length
-from nbsketch._report.warning import warn
+from nbsketch._report.validation import check_array_of, check_length, warn
 from nbsketch.kernels import weighted_median
 from nbsketch.tabular.reading import Values
 

@@ -28,10 +28,9 @@ from nbsketch import (
 )
 from nbsketch.conformal import ConformalRegressor
 from nbsketch.explain import shapley_values
-from nbsketch.rows import tasks
+from nbsketch.rows import partitions
 from nbsketch.rows.design import PartitionedColumns
-from nbsketch.rows.partitions import PartitionedRows
-from nbsketch.rows.tasks import Partitions
+from nbsketch.rows.partitions import PartitionedRows, Partitions
 from nbsketch.solvers.scratch import ScratchDesign
 
 dask = pytest.importorskip("dask")
@@ -401,7 +400,7 @@ def test_other_losses_in_partitions_are_the_model_of_one_machine(large, model, t
 )
 def test_tasks_are_pickled_for_other_processes(large, monkeypatch, model):
     X, y = large
-    computed, sizes = tasks.computed, []
+    computed, sizes = partitions.computed, []
 
     def travelled(todo):
         message = cloudpickle.dumps(todo)
@@ -409,7 +408,7 @@ def test_tasks_are_pickled_for_other_processes(large, monkeypatch, model):
         return computed(pickle.loads(message))
 
     expected = clone(model).fit(X, y).predict(X)
-    monkeypatch.setattr("nbsketch.rows.tasks.computed", travelled)
+    monkeypatch.setattr("nbsketch.rows.partitions.computed", travelled)
     monkeypatch.setattr("nbsketch.rows.design.computed", travelled)
     found = model.fit(*dask_data(X, y, rows=600)).predict(X)
     assert len(sizes) > 2

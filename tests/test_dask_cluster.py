@@ -14,7 +14,7 @@ from nbsketch import (
     SketchedKernelClassifier,
     SketchedKernelRegressor,
 )
-from nbsketch.rows import tasks
+from nbsketch.rows import partitions
 
 da = pytest.importorskip("dask.array")
 distributed = pytest.importorskip("distributed")
@@ -143,7 +143,7 @@ def test_a_killed_worker_changes_nothing(client, data, monkeypatch):
     model = regressor(loss="huber", alpha=None)
     expected = clone(model).fit(X, y).predict(X)
     pids = client.run(os.getpid)
-    calls, computed = [], tasks.computed
+    calls, computed = [], partitions.computed
 
     def killing(todo):
         calls.append(len(todo))
@@ -151,7 +151,7 @@ def test_a_killed_worker_changes_nothing(client, data, monkeypatch):
             os.kill(next(iter(pids.values())), signal.SIGKILL)
         return computed(todo)
 
-    monkeypatch.setattr("nbsketch.rows.tasks.computed", killing)
+    monkeypatch.setattr("nbsketch.rows.partitions.computed", killing)
     monkeypatch.setattr("nbsketch.rows.design.computed", killing)
     found = model.fit(*dask_data(X, y)).predict(X)
     assert len(calls) > 8

@@ -26,7 +26,7 @@ from nbsketch._sketch_map import SketchMap, StreamedDesign
 from nbsketch.conformal import ConformalRegressor
 from nbsketch.explain import shapley_values
 from nbsketch.gram import SymmetricGram
-from nbsketch.rows import tasks
+from nbsketch.rows import partitions
 from nbsketch.rows.transform import LazyRows
 from nbsketch.solvers import scratch
 from nbsketch.solvers.design import ArrayDesign, Design
@@ -267,8 +267,8 @@ def test_the_limit_has_room_for_all_copies(monkeypatch):
     workers = {"a": {"memory_limit": 3000, "metrics": {"memory": 500}}}
     workers["b"] = {"memory_limit": 1500, "metrics": {}}
     client = SimpleNamespace(scheduler_info=lambda n_workers: {"workers": workers})
-    monkeypatch.setattr(tasks, "current_client", lambda: client)
-    assert tasks.fits_workers(1000) and not tasks.fits_workers(
+    monkeypatch.setattr(partitions, "current_client", lambda: client)
+    assert partitions.fits_workers(1000) and not partitions.fits_workers(
         1001
     )  # 4000 bytes are free
 

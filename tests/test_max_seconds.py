@@ -23,8 +23,8 @@ from nbsketch._report.progress import (
     watching,
 )
 from nbsketch.fitting import methods, penalty, steps
+from nbsketch.fitting import methods as budget
 from nbsketch.fitting import plan as sizes
-from nbsketch.fitting import times as budget
 from nbsketch.solvers.conjugate import NotConvergedError, conjugate_path
 
 N = 300

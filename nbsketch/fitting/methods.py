@@ -9,12 +9,16 @@
 `Dual`           the same losses on all rows, by Newton steps on the dual
 `Stochastic`     Adam or stochastic subgradient steps on the features, if requested
 ===============  ======================================================================
+
+With a time limit, expected times are measured on a few rows, and the model depends on
+the computer.
 """
 
 from __future__ import annotations
 
+import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from typing import Any, Self
@@ -28,6 +32,7 @@ from nbsketch._sketch_map import features_design, sketched_columns
 from nbsketch.fitting import plan as sizes
 from nbsketch.fitting.certificate import LARGEST_GAP, FittedCertificate, values_scale
 from nbsketch.fitting.choice import (
+    LARGEST_FIT,
     DualSample,
     LevelsSample,
     SplitSample,
@@ -37,12 +42,6 @@ from nbsketch.fitting.choice import (
 )
 from nbsketch.fitting.objective import FeatureSolution, Problem
 from nbsketch.fitting.sketched import SketchedData
-from nbsketch.fitting.times import (
-    closed_seconds,
-    dense_seconds,
-    exact_seconds,
-    has_seconds,
-)
 from nbsketch.gram import SymmetricGram
 from nbsketch.gram.form import take_rows
 from nbsketch.solvers._linear.systems import least_penalty
@@ -57,6 +56,22 @@ from nbsketch.solvers.left_out import Fold, OrderEffect
 from nbsketch.solvers.passes import LandmarkDesign
 from nbsketch.solvers.solution import Solution, State
 
+# Number of rows to measure the time of a kernel value, and number of repetitions.
+_PROBE = 1000
+_REPEATS = 3
+# Time of a solution, in evaluations of all pairs, with and without stored values.
+_KEPT = 12.0
+_ANEW = 22.0
+# Time to choose penalty and width, in evaluations of the pairs of the sample.
+_CHOICES = 150.0
+# Rows of a product that measures the time of a multiplication.
+_PRODUCT = 400
+# Multiplications of a closed form with s features of n rows, over s^2 (n + s), and of a
+# solution by Cholesky factors, over n^3 (n up to 10,000, s up to 1500, one thread).
+_CLOSED = 7.0
+_FACTORS = 1.3
+# Shortest time that can be measured.
+TICK = 1e-9
 # Share of its time that suffices for a usable solution of the exact method.
 _MOST_OF_IT = 0.8
 # If conjugate gradients do not converge, use a Cholesky factor up to this many rows.
@@ -82,6 +97,49 @@ _FEATURE_ROWS = 2000
 _CLOSED_FORM_WORK = 1e11
 # Up to this many rows kernel values are float64, which is cheap and more accurate.
 _DOUBLE_ROWS = 8000
+
+
+def has_seconds(expected: Callable[..., float], *shape: int) -> bool:
+    """Return whether the expected time is available."""
+    left = seconds_left()
+    return not np.isfinite(left) or expected(*shape) <= left
+
+
+def exact_seconds(data: SketchedData, n_outputs: int) -> tuple[float, float]:
+    """Return the approximate time of the exact method: choices and solution."""
+    n = data.rows.shape[0]
+    rows = data.rows[:_PROBE]
+    K = SymmetricGram(data.kernel, rows, memory=0)
+    columns = rows[:, :1].repeat(n_outputs, axis=1)
+    K @ columns  # compiles or loads the code
+    spent = seconds_of(lambda: K @ columns, _REPEATS)
+    pair = spent / _REPEATS / len(rows) ** 2
+    solution = (_KEPT if sizes.kept_pairs(n) else _ANEW) * n**2
+    return pair * _CHOICES * min(n, LARGEST_FIT) ** 2, pair * solution
+
+
+def closed_seconds(n: int, size: int) -> float:
+    """Return the approximate time of a closed form on the features of a sketch."""
+    return _CLOSED * size**2 * (n + size) * _seconds_per_multiplication()
+
+
+def dense_seconds(n: int) -> float:
+    """Return the approximate time of Cholesky factors of the full Gram matrix."""
+    return _FACTORS * n**3 * _seconds_per_multiplication()
+
+
+def _seconds_per_multiplication() -> float:
+    A = np.ones((_PRODUCT, _PRODUCT))
+    least = min(seconds_of(lambda: A @ A) for _ in range(_REPEATS))
+    return least / (2.0 * _PRODUCT**3)
+
+
+def seconds_of(call: Callable[[], object], count: int = 1) -> float:
+    """Return the time of some calls, at least a tick of the clock."""
+    began = time.perf_counter()
+    for _ in range(count):
+        call()
+    return max(time.perf_counter() - began, TICK)
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,7 @@ from nbsketch._report.progress import report, seconds_left
 from nbsketch._report.validation import random_generator
 from nbsketch.fitting import plan as sizes
 from nbsketch.fitting.methods import (
+    TICK,
     ClosedForm,
     DefaultLandmarks,
     Dual,
@@ -34,16 +35,13 @@ from nbsketch.fitting.methods import (
     Nystrom,
     Passes,
     Stochastic,
-)
-from nbsketch.fitting.objective import Problem
-from nbsketch.fitting.sketched import SketchedData, sketch_rows
-from nbsketch.fitting.times import (
-    TICK,
     closed_seconds,
     exact_seconds,
     has_seconds,
     seconds_of,
 )
+from nbsketch.fitting.objective import Problem
+from nbsketch.fitting.sketched import SketchedData, sketch_rows
 from nbsketch.gram.columns import kept_share
 from nbsketch.kernels import StationaryKernel
 from nbsketch.rows.partitions import PartitionedRows

@@ -24,8 +24,14 @@ from nbsketch.gram.form import (
     values_type,
 )
 from nbsketch.gram.lazy import Product
-from nbsketch.rows.partitions import PartitionedRows
-from nbsketch.rows.tasks import Partitions, computed, fits_workers, task, tree_sum
+from nbsketch.rows.partitions import (
+    PartitionedRows,
+    Partitions,
+    computed,
+    fits_workers,
+    task,
+    tree_sum,
+)
 from nbsketch.solvers.design import ArrayDesign, Blocks, Design
 from nbsketch.solvers.scratch import stored_or
 

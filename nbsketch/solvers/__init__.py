@@ -15,12 +15,11 @@ _HOME = {
     "dual": "dual_path joint_dual_path solve_dual solve_joint_dual",
     "exact": "LeftOut leave_one_out_residuals solve_exact",
     "filters": "CutoffFilter Filter IteratedRidgeFilter LandweberFilter RidgeFilter",
-    "generic": "solve_generic",
     "left_out": (
         "Fold OrderEffect cross_validation fold_errors generalized_cross_validation "
         "held_out_error leave_blocks_out leave_one_out order_effect"
     ),
-    "newton": "solve_joint_pinball solve_scalar",
+    "newton": "solve_generic solve_joint_pinball solve_scalar",
     "radial": "solve_radial",
     "sgm": (
         "Iterate Regime SGMSolution StreamState sgm_iterates sgm_regime solve_sgm "

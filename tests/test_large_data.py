@@ -76,7 +76,7 @@ CASES = {
 def tiny(monkeypatch):
     """Blocks of a few hundred rows, and a limit that nothing fits."""
     monkeypatch.setattr(scratch, "_BLOCK_BYTES", 1 << 15)
-    for module in ("_sketch_map", "rows.transform", "fitting.steps"):
+    for module in ("_sketch_map", "rows.transform"):
         monkeypatch.setattr(f"nbsketch.{module}.KEEP_BYTES", 1 << 10)
     nbsketch.set_memory_limit(1000)
     yield

@@ -291,13 +291,34 @@ def test_pairs_of_indices_are_used_unchanged():
 
 
 def test_labels_are_those_of_the_first_test_set():
-    labels = block_labels(as_folds(splits("time"), N), N)
-    assert (labels == -1).sum() == len(splits("time")[0][0]) + 1  # and the gap
+    pairs = [*TimeSeriesSplit(4, gap=1).split(np.zeros(200))]
+    labels = block_labels(as_folds(pairs, 200), 200)
+    assert (labels == -1).sum() == len(pairs[0][0]) + 1  # and the gap
     many = block_labels(as_folds(25, 100), 100)
     assert_array_equal(np.unique(many), np.arange(MOST_BLOCKS))
     assert (np.diff(many) >= 0).all()
     repeated = block_labels(as_folds(splits("repeated"), N), N)
     assert set(repeated) == {0, 1, 2}
+
+
+def test_few_left_out_rows_are_joined_by_blocks_of_the_others():
+    rest, few = np.arange(190), np.arange(190, 200)
+    labels = block_labels(as_folds([(rest, few)], 200), 200)
+    assert_array_equal(np.bincount(labels), np.full(MOST_BLOCKS, 20))
+    assert len(np.unique(labels[few])) == 1
+    enough = block_labels(as_folds([(rest[:90], np.arange(90, 200))], 200), 200)
+    assert_array_equal(enough, np.repeat([-1, 0], [90, 110]))
+
+
+@pytest.mark.parametrize("loss", ["square", "huber"])
+def test_ten_left_out_rows_do_not_choose_the_scales_alone(loss):
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-1, 1, size=(1000, 6))
+    y = np.sin(3 * X[:, 0]) + X[:, 1] ** 2 + 0.2 * rng.normal(size=1000)
+    cv = [(np.arange(990), np.arange(990, 1000))]
+    model = SketchedKernelRegressor(loss=loss, cv=cv, alpha=1e-3, random_state=0)
+    scales = model.fit(X, y).length_scales_
+    assert scales[:2].max() < 0.15 * scales[2:].min()
 
 
 @pytest.mark.parametrize(

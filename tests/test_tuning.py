@@ -354,6 +354,17 @@ def test_irrelevant_features_are_found(short_searches):
     assert tuned.error < 0.85 * tuned.isotropic_error
 
 
+@pytest.mark.parametrize("cv", [None, 5])
+def test_searches_restart_where_equal_length_scales_learn_little(cv):
+    rng = np.random.default_rng(2)
+    X = rng.uniform(-1, 1, size=(800, 20))
+    y = np.sin(6 * X[:, 0]) + np.cos(4 * X[:, 1]) + 0.5 * X[:, 2]
+    y += 0.2 * np.random.default_rng(11).normal(size=800)
+    tuned = tune(X, y[:, None], size=300, cv=cv, rng=0)
+    assert tuned.error < 0.3 < 0.8 < tuned.isotropic_error
+    assert tuned.relevance[:3].min() > 3 * tuned.relevance[3:].max()
+
+
 def test_outliers_do_not_own_the_scales(short_searches):
     X, Y = friedman(800, n_outliers=16)
     X_clean, Y_clean = friedman(1000, seed=1)

@@ -14,6 +14,11 @@ from nbsketch.solvers.left_out import Fold, Folds, OrderEffect
 
 # Maximum number of blocks in the search for length scales; more folds are merged.
 MOST_BLOCKS = 10
+# With fewer rows or a smaller share of the rows in test sets, the search also leaves
+# out the other rows: 10, 50 and 100 of 2000 rows (6 features, 8 problems) alone have
+# 6.1, 3.4 and 2.2 times the error of leave-one-out, with the others 1.8, 1.1 and 1.1.
+_FEWEST_LEFT_OUT = 100
+_LEAST_LEFT_OUT = 0.1
 
 
 class DependentRowsWarning(UserWarning):
@@ -337,16 +342,23 @@ def _indices(rows: Any, n: int) -> NDArray:
 def block_labels(folds: Sequence[Fold] | None, n: int) -> NDArray | None:
     """Return the block of each row for the search for length scales; None: rows.
 
-    It is the first fold with the row in its test set, or -1. More than 10 folds are
-    merged into 10 blocks of neighboring folds.
+    It is the first fold with the row in its test set. If these are few rows, the others
+    form contiguous blocks of the same mean size; otherwise they have block -1. More
+    than 10 blocks are merged with their neighbors.
     """
     if folds is None:
         return None
     labels = np.full(n, -1)
-    for k in reversed(range(len(folds))):
+    count = len(folds)
+    for k in reversed(range(count)):
         labels[folds[k].test] = k
-    count = min(len(folds), MOST_BLOCKS)
-    return labels * count // len(folds)  # -1 stays
+    others = np.flatnonzero(labels < 0)
+    left_out = n - len(others)
+    if left_out < max(_FEWEST_LEFT_OUT, _LEAST_LEFT_OUT * n):
+        more = -(-len(others) * count // left_out)
+        labels[others] = count + np.arange(len(others)) * more // len(others)
+        count += more
+    return labels * min(count, MOST_BLOCKS) // count  # -1 stays
 
 
 def split_last(

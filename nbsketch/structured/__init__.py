@@ -139,9 +139,7 @@ def select_output_size(
     >>> path.scores.round(1), path.best()
     (array([0.2, 1. ]), 20)
     """
-    kernel, outputs = check_training_outputs(
-        model.output_kernel, model.output_bandwidth, Y
-    )
+    kernel, outputs = check_training_outputs(model, Y)
     n = outputs.shape[0]
     recipe = _sized("output_", model.output_sketch, model.output_size, n)
     places = places_of(kernel, outputs)
@@ -209,7 +207,7 @@ def select_input_size(
     >>> path.best(), path.scores[1].round(2)
     (20, np.float64(-0.02))
     """
-    outputs = check_training_outputs(model.output_kernel, model.output_bandwidth, Y)[1]
+    outputs = check_training_outputs(model, Y)[1]
     n = outputs.shape[0]
     recipe = _sized("", model.sketch, model.size, n)
 

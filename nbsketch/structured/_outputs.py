@@ -526,14 +526,16 @@ def _encode(
     return Candidates(np.ascontiguousarray(features), diagonal / 2)
 
 
-def check_training_outputs(kernel: Any, bandwidth: Any, Y: Any) -> tuple[Kernel, Any]:
-    """Return the output kernel and valid training outputs."""
+def check_training_outputs(model: Any, Y: Any) -> tuple[Kernel, Any]:
+    """Return the output kernel of a model and valid training outputs."""
     if Y is None:
         raise ValueError(
             "`Y` must hold an output for each input, got None: the model requires y "
             "to be passed, but the target y is None"
         )
-    output_kernel = as_kernel(kernel, bandwidth, prefix="output_")
+    output_kernel = as_kernel(
+        model.output_kernel, model.output_bandwidth, prefix="output_"
+    )
     objects = as_objects(output_kernel, "Y", Y)
     if objects is not None:
         return objects

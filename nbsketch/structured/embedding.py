@@ -122,9 +122,7 @@ class OutputEmbedding(SaveMixin, OutputSpace, BaseEstimator):
         Y : array or CSR matrix of shape (n, p), or sequence of n objects
             Training outputs.
         """
-        kernel, rows = _outputs.check_training_outputs(
-            self.output_kernel, self.output_bandwidth, Y
-        )
+        kernel, rows = _outputs.check_training_outputs(self, Y)
         places = _outputs.places_of(kernel, rows)
         rng = validation.random_generator(self.random_state)
         recipe = _outputs.default_sketch(self.sketch, self.size, len(places[0]))

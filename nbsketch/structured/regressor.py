@@ -386,9 +386,7 @@ class InputOutputKernelRegressor(
         else:
             self.__dict__.pop("n_features_in_", None)
             kernel, X = objects
-        output_kernel, Y = _outputs.check_training_outputs(
-            self.output_kernel, self.output_bandwidth, Y
-        )
+        output_kernel, Y = _outputs.check_training_outputs(self, Y)
         _outputs.warn_of_offset(output_kernel, Y)
         if X.shape[0] != Y.shape[0]:
             raise ValueError(

@@ -88,12 +88,15 @@ def criterion_of(rows: Rows, drawn: NDArray, size: int) -> LandmarkCriterion:
 def isotropic_start(rows: Rows, rng: np.random.Generator) -> NDArray:
     """Return the best point with equal length scales, over bandwidths and tau."""
     criterion = _start_criterion(rows, rng)
-    X = criterion.data.rows
-    median = median_distance(X[:_MEDIAN_ROWS], distance_of(rows.family).metric)
-    log_inverse = np.full(X.shape[1], -np.log(median))
-    point = np.append(log_inverse, np.log(_TAU * len(X)))
+    point = median_start(criterion.data.rows, rows.family)
     moves = _WIDE if rows.labels is None else _WIDER
     return settle(criterion, moves, point)[1]
+
+
+def median_start(X: NDArray, family: int) -> NDArray:
+    """Return a point with the median distance as equal length scales, and a low tau."""
+    median = median_distance(X[:_MEDIAN_ROWS], distance_of(family).metric)
+    return np.append(np.full(X.shape[1], -np.log(median)), np.log(_TAU * len(X)))
 
 
 def _start_criterion(rows: Rows, rng: np.random.Generator) -> LandmarkCriterion:

@@ -227,3 +227,48 @@ def test_constants_of_linear_and_sparse_streams_are_not_told():
     assert stream(linear, [100, 200, 300], x, x[:, 0]).score(OTHERS, OTHERS[:, 0]) > 0.9
     model = SketchedSGDRegressor(**FIXED)
     model.partial_fit(sp.csr_array(np.c_[X[:100, 0], np.zeros(100)]), Y[:100])
+
+
+CHANGES = {
+    "kernel": "laplacian",
+    "bandwidth": 2.0,
+    "preprocessing": "rank",
+    "sketch": SubsamplingSketch(7),
+    "size": 20,
+    "fit_intercept": False,
+    "loss": {"regressor": "huber", "classifier": "logistic"},
+}
+
+
+@pytest.mark.parametrize("begin", ["partial_fit", "fit"])
+@pytest.mark.parametrize("saved", [False, True])
+@pytest.mark.parametrize("kind", ["regressor", "classifier"])
+def test_parameters_that_the_first_samples_fix_cannot_change(
+    kind, saved, begin, tmp_path
+):
+    cls = SketchedSGDRegressor if kind == "regressor" else SketchedSGDClassifier
+    y = Y if kind == "regressor" else Y > 0
+    first = getattr(cls(**FIXED), begin)(X, y)
+    if saved:
+        first.save(tmp_path / "model.npz")
+    for name, value in CHANGES.items():
+        model = nbsketch.load(tmp_path / "model.npz") if saved else first
+        before = getattr(model, name)
+        value = value[kind] if name == "loss" else value
+        model.set_params(**{name: value})
+        with pytest.raises(ValueError, match=f"`{name}` must be {before} as in the fi"):
+            model.partial_fit(X, y)
+        model.set_params(**{name: before}).partial_fit(X, y)
+        model.set_params(alpha=1e-4).partial_fit(X, y).set_params(alpha=None)
+
+
+def dot(X, Y):
+    return X @ Y.T + 1
+
+
+def test_functions_as_kernels_are_fixed_by_name():
+    model = SketchedSGDRegressor(dot, size=20, random_state=0).partial_fit(X, Y)
+    pickle.loads(pickle.dumps(model)).partial_fit(X, Y)
+    with pytest.raises(ValueError, match="`kernel` must be dot as in the first call"):
+        model.set_params(kernel="linear").partial_fit(X, Y)
+    model.fit(X, Y).partial_fit(X, Y)

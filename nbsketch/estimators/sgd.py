@@ -37,6 +37,16 @@ _STREAM_SIZE = 500
 # Below this number of samples, a stream redraws its sketch and relearns length scales
 # as more samples arrive.
 _FEWEST_ROWS = 30
+# Parameters that the first samples of a stream fix.
+_FIXED = (
+    "kernel",
+    "bandwidth",
+    "preprocessing",
+    "sketch",
+    "size",
+    "loss",
+    "fit_intercept",
+)
 
 
 @validation.declares_parameters
@@ -142,6 +152,7 @@ class DescentModel(_base.KernelExpansion):
         first = not hasattr(self, "coef_")
         options = {"is_stream": True}
         if not first:  # they must match the first samples
+            self._check_fixed()
             options |= {"dtype": model_dtype(self.landmarks_), "reset": False}
         rows = self._rows(X, y, sample_weight, **options)
         held = self.__dict__.pop("_held", None)
@@ -158,6 +169,19 @@ class DescentModel(_base.KernelExpansion):
             self._held = held
         objective = self._objective(rows.y, rows.weights)
         return self._pass(self._descent(len(rows.y)), rows, objective, self._fixed())
+
+    def _check_fixed(self) -> None:
+        """Raise an error if a parameter has changed that the first samples fix."""
+        values = {name: getattr(self, name) for name in _FIXED}
+        # The text of a function has its address.
+        texts = {k: str(getattr(v, "__qualname__", v)) for k, v in values.items()}
+        before = self.__dict__.setdefault("_first_settings", texts)
+        for name, text in texts.items():
+            if text != before.get(name):
+                raise ValueError(
+                    f"`{name}` must be {before.get(name)} as in the first call of this "
+                    f"stream, got {text}: call `fit`, or clone the model, to change it"
+                )
 
     def _fewest_rows(self) -> int:
         """Return the number of samples after which the sketch is final."""
@@ -241,6 +265,8 @@ class DescentModel(_base.KernelExpansion):
 
         The sketch of a stream has at most as many rows as samples have arrived.
         """
+        self.__dict__.pop("_first_settings", None)
+        self._check_fixed()
         plan = Plan.of(self, alpha=self.alpha or None)
         plan.check_size_is_fixed()
         plan = plan.within(len(rows.y)) if is_stream else plan
@@ -496,7 +522,8 @@ class SketchedSGDRegressor(_base.ResidualLoss, _base.RegressorScore, DescentMode
         30), they are stored and the model is refitted whenever their number doubles,
         until there are enough. After `fit`, training continues from the fitted model,
         which counts as one pass in the average. Later calls only take steps, so memory
-        does not grow with the stream.
+        does not grow with the stream. Parameters of the kernel, the sketch, the loss
+        and the intercept cannot change between calls.
 
         Parameters
         ----------

@@ -389,6 +389,7 @@ DESCENT: Rules = {
     "_one_target": equal(lambda scope: scope.lengths["d"] == 0),
     "_seed": integer(),
     "_limit?": fields.not_negative,
+    "_first_settings?": of(dict),
     "alpha_": number,
     "_projection": array("s r"),
     "_preconditioning": optional(of("Preconditioning")),

@@ -137,12 +137,10 @@ def check_bandwidth(name: str, bandwidth: Any) -> float | tuple[float, ...] | st
     if np.ndim(bandwidth) > 1 or np.size(bandwidth) == 0:
         raise ValueError(f"{allowed}, got shape {np.shape(bandwidth)}")
     several = np.ndim(bandwidth) == 1
-    # NumPy numbers would be printed with their type
-    widths = [np.asarray(width).item() for width in np.atleast_1d(bandwidth)]
     # An infinite bandwidth removes a feature; for all features it is a mistake.
     checked = tuple(
-        w if several and w == np.inf else validation.check_positive(name, w)
-        for w in widths
+        np.inf if several and w == np.inf else validation.check_positive(name, w)
+        for w in np.atleast_1d(bandwidth)
     )
     return checked if several else checked[0]
 
@@ -404,6 +402,11 @@ class PolynomialKernel(Kernel):
     offset : float
         Constant (>= 0).
 
+    Raises
+    ------
+    ValueError
+        When called, if k(x, x) overflows for a row, in float32 if the rows are float32.
+
     Examples
     --------
     >>> from nbsketch import PolynomialKernel
@@ -426,10 +429,18 @@ class PolynomialKernel(Kernel):
         scale = np.full(n_features, math.sqrt(self.scale))
         return CompiledForm("product", "power", scale, self.offset, self.degree)
 
+    def check_domain(self, name: str, rows: Any) -> None:
+        """Raise an error if k(x, x) is not finite, in the dtype of the rows."""
+        super().check_domain(name, rows)
+        _check_finite(self, name, self._diag(rows))
+
     def diag(self, X: ArrayLike) -> NDArray:
         """Return k(x, x) for each row x of X."""
-        norms = squared_norms(self._check_rows("X", X))
-        return (self.scale * norms + self.offset) ** self.degree
+        return self._diag(self._check_rows("X", X))
+
+    def _diag(self, rows: Any) -> NDArray:
+        with np.errstate(over="ignore"):
+            return (self.scale * squared_norms(rows) + self.offset) ** self.degree
 
 
 @dataclass(frozen=True)
@@ -448,6 +459,15 @@ class LinearKernel(Kernel):
     def diag(self, X: ArrayLike) -> NDArray:
         """Return the squared norm of each row of X."""
         return squared_norms(self._check_rows("X", X))
+
+
+def _check_finite(kernel: Kernel, name: str, values: NDArray) -> None:
+    if not np.isfinite(values).all():
+        raise ValueError(
+            f"`{name}` must have rows with finite squared norms for "
+            f"{type(kernel).__name__}, got one whose square or k(x, x) overflows in "
+            f"{values.dtype}: scale `{name}`"
+        )
 
 
 def squared_norms(X: Any) -> NDArray:
@@ -541,12 +561,7 @@ class TanimotoKernel(UnitKernel):
         """Raise an error if the squared norm of a row is not finite."""
         super().check_domain(name, rows)
         with np.errstate(over="ignore"):
-            finite = np.isfinite(squared_norms(rows)).all()
-        if not finite:
-            raise ValueError(
-                f"`{name}` must have rows with finite squared norms for "
-                f"{type(self).__name__}, got one that overflows: scale `{name}`"
-            )
+            _check_finite(self, name, squared_norms(rows))
 
 
 @dataclass(frozen=True)

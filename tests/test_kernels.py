@@ -8,6 +8,7 @@ import platform
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 from conftest import ROOT
 from numpy.testing import assert_allclose, assert_array_equal
 from reference import differences, kernel_matrix
@@ -546,6 +547,24 @@ class TestTanimoto:
     def test_bandwidth_is_positive(self, width):
         with pytest.raises(ValueError, match=r"`bandwidth` must be in \(0, inf\)"):
             GaussianTanimotoKernel(width)
+
+
+@pytest.mark.parametrize("make", [np.asarray, sp.csr_array])
+@pytest.mark.parametrize("dtype, large", [(np.float32, 1e7), (np.float64, 1e52)])
+def test_powers_that_overflow_are_refused(dtype, large, make):
+    X = np.random.default_rng(0).normal(size=(60, 2))
+    model = SketchedKernelRegressor("polynomial", random_state=0)
+    model.fit(make(X.astype(dtype)), X[:, 0])
+    words = f"`X` must have rows .* PolynomialKernel.* overflows in {dtype.__name__}"
+    rows = make((large * X).astype(dtype))
+    with pytest.raises(ValueError, match=words):
+        model.predict(rows)
+    with pytest.raises(ValueError, match=words):
+        PolynomialKernel()(rows)
+    with pytest.raises(ValueError, match=words):
+        model.fit(rows, X[:, 0])
+    below = make((1e-3 * large * X).astype(dtype))
+    assert np.isfinite(PolynomialKernel()(below)).all()
 
 
 @EACH

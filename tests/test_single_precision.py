@@ -8,7 +8,9 @@ from numpy.testing import assert_allclose, assert_array_equal
 from nbsketch import (
     GaussianKernel,
     InputOutputKernelRegressor,
+    LaplacianKernel,
     MaternKernel,
+    PolynomialKernel,
     PSparsifiedSketch,
     SketchedFeatures,
     SketchedKernelRegressor,
@@ -19,6 +21,7 @@ from nbsketch import (
     load,
 )
 from nbsketch._sketch_map import SketchMap, sketched_design
+from nbsketch.gram import SketchedColumns, SymmetricGram
 
 # Largest ratio of the errors of the two types.
 RATIO = 1.03
@@ -133,3 +136,36 @@ def test_all_rows_are_solved_in_double_precision_and_certified(dtype, rng):
     assert 0 < model.dual_gap_ < 1e-4  # it is computed from residuals
     double = SketchedKernelRegressor(**known).fit(X.astype(np.float64), y)
     assert_allclose(model.objective_, double.objective_, rtol=1e-6)
+
+
+@pytest.mark.parametrize("unit", [1e-140, 1e-44, 1e-39, 1e38, 1e39, 1e140])
+@pytest.mark.parametrize("kernel", [GaussianKernel, LaplacianKernel, MaternKernel])
+def test_rows_beyond_single_precision_are_evaluated_in_double(kernel, unit, rng):
+    X = rng.uniform(-1, 1, size=(60, 2))
+    V = rng.normal(size=(60, 1))
+    sketch = SubsamplingSketch(9).draw(60, 0)
+    K = kernel(1.0)(X)
+    assert_allclose(SymmetricGram(kernel(unit), unit * X) @ V, K @ V, rtol=1e-9)
+    columns = SketchedColumns(kernel(unit), unit * X, sketch, dtype=np.float32)
+    assert_allclose(columns.times(np.eye(9)), (sketch @ K).T, rtol=1e-9)
+
+
+@pytest.mark.parametrize("make", [np.asarray, sp.csr_array])
+def test_values_beyond_single_precision_are_evaluated_in_double(make, rng):
+    X = 1e4 * rng.uniform(-1, 1, size=(60, 2))
+    kernel = PolynomialKernel(degree=6)
+    gram = SymmetricGram(kernel, make(X))
+    V = rng.normal(size=(60, 1))
+    assert gram.dtype == np.float64
+    assert_allclose(gram @ V, kernel(X) @ V, rtol=1e-9)
+
+
+@pytest.mark.parametrize("loss", ["square", "huber"])
+@pytest.mark.parametrize("unit", [1e-60, 1e39])
+def test_fits_do_not_depend_on_huge_and_tiny_units(loss, unit, monkeypatch):
+    monkeypatch.setattr("nbsketch.fitting.plan._DENSE_ROWS", 0)
+    X, _, y = friedman(400)
+    params = {"bandwidth": "median", "loss": loss, "alpha": 1e-4, "random_state": 0}
+    model = SketchedKernelRegressor(**params).fit(X, y)
+    scaled = SketchedKernelRegressor(**params).fit(unit * X, y)
+    assert_allclose(scaled.predict(unit * X), model.predict(X), atol=1e-3)

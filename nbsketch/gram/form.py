@@ -1,5 +1,6 @@
 """Interface of kernels for Gram matrices: a compiled form and a few methods."""
 
+import math
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -29,6 +30,9 @@ PROFILES = {
 _INVARIANT = "squared", "absolute"
 # Maximum translation in bandwidths in single precision.
 _MOVED = 1e-5
+# Share of the largest number of a dtype that rows, scales and kernel values may reach:
+# differences and sums of rows exceed them.
+_REACH = 1 / 8
 # Number of rows for computing medians.
 _SAMPLE = 1000
 
@@ -149,6 +153,7 @@ def values_type(
 ) -> np.dtype:
     """Return the dtype of kernel values: `dtype`, or float64 if the rows require it.
 
+    They do if rows, scales or kernel values would overflow, or if rounding moves them.
     Rounding moves a row by its distance from the center times 6e-8, in bandwidths.
 
     Examples
@@ -158,14 +163,23 @@ def values_type(
     >>> values_type(GaussianKernel(1.0).compiled_form(1), days, np.float32)
     dtype('float64')
     """
-    if form is None or form.metric not in _INVARIANT or sp.issparse(X):
+    info = np.finfo(dtype)
+    limit = _REACH * float(info.max)
+    largest = max(float(X.max()), -float(X.min()))
+    if largest > limit:
+        return np.dtype(np.float64)
+    if form is None:
         return np.dtype(dtype)
-    center = middle_of(X) if center is None else center
-    low = X.min(axis=0, initial=np.inf)
-    high = X.max(axis=0, initial=-np.inf)
-    reach = np.maximum(high - center, center - low) * form.scale
-    moved = float(reach.max(initial=0)) * np.finfo(dtype).eps / 2
-    return np.dtype(np.float64 if moved > _MOVED else dtype)
+    scale = float(form.scale.max(initial=0))
+    square = X.shape[1] * (scale * largest) * (scale * largest)
+    value = form.degree * math.log1p(square + form.offset)
+    moved = 0.0
+    if form.metric in _INVARIANT and not sp.issparse(X):
+        center = middle_of(X) if center is None else center
+        reach = np.maximum(X.max(axis=0) - center, center - X.min(axis=0))
+        moved = float((reach * form.scale).max(initial=0)) * info.eps / 2
+    is_exact = moved <= _MOVED and scale <= limit and value <= math.log(limit)
+    return np.dtype(dtype if is_exact else np.float64)
 
 
 def middle_of(X: NDArray) -> NDArray:

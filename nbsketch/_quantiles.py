@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from nbsketch._report.validation import check_unmasked
+from nbsketch._report.validation import explaining
 
 # Relative rounding error of sums of weights, and of ends of intervals.
 _ROUNDING = 1e-12
@@ -102,6 +102,8 @@ def moved_outwards(ends: NDArray, values: NDArray) -> NDArray:
 def with_tails(levels: NDArray, quantiles: NDArray, others: ArrayLike) -> NDArray:
     r"""Interpolate as `between_levels`, with exponential tails outside.
 
+    The other levels ascend, and so do the quantiles.
+
     Below the first quantile :math:`q_1` of level :math:`\tau_1`, the distribution
     function is :math:`\tau_1 e^{(z - q_1) / t}`, with the slope :math:`\tau_1 / t` at
     :math:`q_1` equal to the slope between the first two quantiles; likewise above the
@@ -118,7 +120,8 @@ def with_tails(levels: NDArray, quantiles: NDArray, others: ArrayLike) -> NDArra
     tau = np.atleast_1d(others)
     low, high = _tail_lengths(levels, quantiles)
     out += low * np.minimum(np.log(tau / levels[0]), 0)
-    return out - high * np.minimum(np.log((1 - tau) / (1 - levels[-1])), 0)
+    out -= high * np.minimum(np.log((1 - tau) / (1 - levels[-1])), 0)
+    return np.maximum.accumulate(out, axis=1)  # despite rounding
 
 
 def distribution(levels: NDArray, quantiles: NDArray, values: NDArray) -> NDArray:
@@ -149,8 +152,8 @@ def distribution(levels: NDArray, quantiles: NDArray, values: NDArray) -> NDArra
 
 def as_values(y: ArrayLike, shape: tuple[int, ...]) -> NDArray:
     """Return values (*shape, k) for a `y` of shape (), (k,) or (*shape, k)."""
-    check_unmasked("y", y)
-    values = np.asarray(y, dtype=float)
+    with explaining({"y": y}):
+        values = np.asarray(y, dtype=float)
     if values.ndim > 1 and values.shape[:-1] != shape:
         each = "".join(f"{size}, " for size in shape)
         raise ValueError(

@@ -31,7 +31,7 @@ from nbsketch._report.fields import (
     positive,
     rules,
 )
-from nbsketch._report.validation import check_choice, check_no_class
+from nbsketch._report.validation import check_choice, check_no_class, meant
 
 __all__ = [
     "ELQ",
@@ -612,6 +612,7 @@ def as_loss(loss: Any) -> Loss:
     if isinstance(loss, str) and loss in SKLEARN_LOSSES:
         return copy.copy(SKLEARN_LOSSES[loss])
     check_no_class("loss", loss)
+    names = [*LOSSES, *SKLEARN_LOSSES]
     raise ValueError(
-        f"`loss` must be a Loss or one of {[*LOSSES, *SKLEARN_LOSSES]}, got {loss!r}"
+        f"`loss` must be a Loss or one of {names}, got {loss!r}{meant(loss, names)}"
     )

@@ -34,7 +34,8 @@ def check_levels(name: str, levels: ArrayLike) -> tuple[float, ...]:
     """Return quantile levels as a tuple; they must ascend strictly in (0, 1)."""
     array = np.asarray(levels)
     if array.dtype.kind not in "fiu" or array.ndim != 1 or array.size == 0:
-        raise TypeError(f"`{name}` must be a sequence of numbers, got {levels!r}")
+        got = f"{array.tolist()!r:.60}"
+        raise TypeError(f"`{name}` must be a sequence of numbers, got {got}")
     inside = (array > 0).all() and (array < 1).all()
     if not (inside and (np.diff(array) > 0).all()):
         raise ValueError(

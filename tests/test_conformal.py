@@ -518,7 +518,7 @@ def test_update_of_classes():
         ({"method": "jackknife+"}, {}, "`estimator` must be a SketchedKernelRegressor"),
         ({"method": "cqr"}, {}, "`estimator` must predict quantiles"),
         ({}, {"sample_weight": np.full(60, -1.0)}, "sample_weight"),
-        ({}, {"groups": np.zeros(3)}, "`groups` must have 60 entries, got 3"),
+        ({}, {"groups": np.zeros(3)}, "`groups` must have shape .60,., got .3,."),
     ],
 )
 def test_errors_of_fit_name_the_argument(options, call, message):

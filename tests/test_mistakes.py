@@ -290,3 +290,64 @@ def test_columns_with_numbers_as_names_are_listed_by_place():
     named = frame.iloc[:, :1].rename(columns=str)
     with pytest.raises(ValueError, match=r"(?s)column 0 \('7'\).* \['7'\]\)"):
         clone(RIDGE).fit(named, data()[1])
+
+
+@pytest.mark.parametrize(
+    "params, words",
+    [
+        ({"kernel": "rbf"}, "did you mean 'gaussian'"),
+        ({"kernel": "RBF"}, "did you mean 'gaussian'"),
+        ({"kernel": "poly"}, "did you mean 'polynomial'"),
+        ({"kernel": "laplace"}, "did you mean 'laplacian'"),
+        ({"kernel": "cosine"}, "got 'cosine'$"),
+        ({"loss": "mse"}, "did you mean 'square'"),
+        ({"loss": "mae"}, "did you mean 'absolute_error'"),
+        ({"loss": "Huber"}, "did you mean 'huber'"),
+        ({"sketch": "nystroem"}, "did you mean 'subsampling'"),
+        ({"sketch": "p_sparsified"}, "did you mean 'p-sparsified'"),
+        ({"preprocessing": "standardize"}, "did you mean 'standard'"),
+        ({"solver": "Adam"}, "did you mean 'adam'"),
+        ({"tol": np.float64(0)}, r"`tol` must be in \(0, inf\), got 0.0$"),
+        ({"max_iter": np.int64(0)}, "`max_iter` must be at least 1, got 0$"),
+        ({"max_iter": np.True_}, "`max_iter` must be an integer .* got True$"),
+        ({"bandwidth": np.float32(-1)}, "`bandwidth` .* got -1.0$"),
+        ({"max_seconds": "10"}, r"in \(0, inf\) or None, got '10'"),
+        ({"max_seconds": 0}, r"in \(0, inf\) or None, got 0"),
+        ({"size": "all"}, "`size` must be an integer, 'auto' or None, got 'all'"),
+    ],
+)
+def test_errors_of_parameters_say_what_is_meant(params, words):
+    X, y = data()
+    with pytest.raises((TypeError, ValueError), match=words):
+        SketchedKernelRegressor(**params).fit(X, y)
+
+
+@pytest.mark.parametrize("name", ["step", "batch_size", "n_epochs", "regime", "alpha"])
+@pytest.mark.parametrize("value", ["auto", np.float64(-1)])
+def test_errors_of_gradient_steps_mention_none(name, value):
+    X, y = data()
+    got = repr(getattr(value, "item", lambda: value)())
+    words = rf"`{name}` must be .* or None, got {got}$"
+    for cls, targets in ((SketchedSGDRegressor, y), (SketchedSGDClassifier, y > 0)):
+        with pytest.raises((TypeError, ValueError), match=words):
+            cls(**{name: value}).fit(X, targets)
+
+
+@pytest.mark.parametrize("groups", [3, "a", np.ones((40, 2)), [1, 2]])
+def test_groups_of_a_wrong_shape_are_named(groups):
+    X, y = data()
+    words = r"`groups` must have shape \(40,\), got"
+    models = RIDGE, ConformalRegressor(RIDGE), ConformalClassifier(MODELS[1])
+    for model in models:
+        with pytest.raises(ValueError, match=words):
+            clone(model).fit(X, y, groups=groups)
+    with pytest.raises(ValueError, match=words):
+        clone(RIDGE).fit(X, y).fit_posterior(X, y, groups=groups)
+
+
+@pytest.mark.parametrize("value, words", [("a", "got 'a'"), (["b"], "in row 0")])
+def test_values_of_a_distribution_are_named(value, words):
+    X, y = data()
+    for model in (JointQuantileRegressor(bandwidth=1.0), TabularKernelRegressor()):
+        with pytest.raises(ValueError, match=f"`y` must .*{words}"):
+            model.fit(X, y).predict_cdf(X, value)

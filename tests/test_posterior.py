@@ -391,7 +391,7 @@ def test_copies_in_several_groups_count_in_each():
     ("groups", "message"),
     [
         (np.zeros(150), "`groups` must have at least two groups, got .0."),
-        (np.zeros(149), "`groups` must have 150 entries, got 149"),
+        (np.zeros(149), "`groups` must have shape .150,., got .149,."),
         (np.full(150, np.nan), "groups"),
     ],
 )

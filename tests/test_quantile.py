@@ -335,3 +335,16 @@ def test_moves_of_calibrated_quantiles_are_rounded_away_from_the_median():
     model.calibration_ = np.column_stack([np.zeros((8, 2)), y[:8]])
     found = model.predict_quantiles(X[:1], [0.2, 0.9])  # ranks 1.8 and 8.1 of nine
     assert_allclose(found, [[1.0, 8.0]], atol=1e-6)
+
+
+@pytest.mark.parametrize("calibration", [0.0, 0.3])
+@pytest.mark.parametrize("constant", [0.1, 1 / 3, 1e6 + 0.1, -0.7])
+def test_quantiles_of_constants_ascend_despite_rounding(constant, calibration):
+    X, y = make_data(100)
+    model = JointQuantileRegressor(
+        size=30, bandwidth=1.0, calibration=calibration, random_state=0
+    )
+    levels = np.linspace(0.01, 0.99, 77)
+    quantiles = model.fit(X, 0 * y + constant).predict_quantiles(X, levels)
+    assert (np.diff(quantiles, axis=1) >= 0).all()
+    assert_allclose(quantiles, constant, rtol=1e-9)

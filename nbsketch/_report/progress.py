@@ -12,7 +12,8 @@ from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from typing import Any, NamedTuple, TypeVar
 
-from nbsketch._report.validation import check_integer, check_positive
+from nbsketch._report.fields import Scope, optional, positive
+from nbsketch._report.validation import check_integer
 
 T = TypeVar("T")
 _REFRESH = 0.1  # seconds between two updates of a line
@@ -292,8 +293,7 @@ def watching(
             "`callback` must be None or a function of one argument, got "
             f"{callback!r:.60}"
         )
-    if max_seconds is not None:
-        check_positive("max_seconds", max_seconds)
+    optional(positive)("max_seconds", max_seconds, Scope())
     callbacks = [c for c in (callback, listener) if c is not None]
     if not shown and not callbacks and max_seconds is None:
         yield

@@ -59,6 +59,16 @@ _INSTEAD = {
         'without), and partners="auto" for regression replaces "high"',
     ),
 }
+# Names in other libraries, and the nearest one here.
+_SYNONYMS = {
+    "rbf": "gaussian",
+    "poly": "polynomial",
+    "nystroem": "subsampling",
+    "nystrom": "subsampling",
+    "mse": "square",
+    "mae": "absolute_error",
+    "log": "logistic",
+}
 # Parameters of kernels that tabular models choose.
 _CHOSEN = "alpha", "bandwidth", "kernel", "size", "sketch"
 # Prefixes of dtypes of dates and durations in pandas and polars.
@@ -112,7 +122,8 @@ def check_real(
 ) -> float:
     """Return `value` as a float if it is a number inside the interval."""
     interval = f"{'(' if low_open else '['}{low}, {high}{')' if high_open else ']'}"
-    if isinstance(value, bool | np.bool_) or not isinstance(value, Real):
+    value = unboxed(value)
+    if isinstance(value, bool) or not isinstance(value, Real):
         raise TypeError(f"`{name}` must be a number in {interval}, got {value!r}")
     number = float(value)
     above = number > low if low_open else number >= low
@@ -137,7 +148,8 @@ def check_integer(
 ) -> int:
     """Return `value` as an int if it is an integer between `low` and `high`."""
     limits = f"at least {low}" if high is None else f"in [{low}, {high}]"
-    if isinstance(value, bool | np.bool_) or not isinstance(value, Integral):
+    value = unboxed(value)
+    if isinstance(value, bool) or not isinstance(value, Integral):
         raise TypeError(f"`{name}` must be an integer {limits}, got {value!r}")
     number = int(value)
     if number < low or (high is not None and number > high):
@@ -148,11 +160,26 @@ def check_integer(
 def check_choice(name: str, value: Any, choices: Iterable[Any]) -> Any:
     """Return the element of `choices` equal to `value`, which may be a NumPy string."""
     allowed = list(choices)
-    value = value.item() if isinstance(value, np.generic) else value
+    value = unboxed(value)
     for choice in allowed:
         if isinstance(value, type(choice)) and value == choice:
             return choice
-    raise ValueError(f"`{name}` must be one of {allowed}, got {value!r}")
+    raise ValueError(
+        f"`{name}` must be one of {allowed}, got {value!r}{meant(value, allowed)}"
+    )
+
+
+def unboxed(value: Any) -> Any:
+    """Return a number or string of NumPy, printed with its type, as one of Python."""
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def meant(value: Any, names: Iterable[Any]) -> str:
+    """Return the end of an error: the name that is probably meant, if any."""
+    word = str(value)
+    words = [name for name in names if isinstance(name, str)]
+    near = get_close_matches(_SYNONYMS.get(word.lower(), word), words, n=1)
+    return f": did you mean {near[0]!r}?" if near else ""
 
 
 def check_no_class(name: str, value: Any) -> None:
@@ -342,9 +369,8 @@ def declares_parameters(estimator: type[T]) -> type[T]:
 
 def _hint(name: str, names: set[str]) -> str:
     """Return what to pass in place of an unknown parameter, if known."""
-    near = get_close_matches(name, sorted(names), n=1)
-    if near:
-        return f": did you mean {near[0]!r}?"
+    if near := meant(name, sorted(names)):
+        return near
     parameter, instead = _INSTEAD.get(name, (name, ""))
     if "partners" in names and parameter in _CHOSEN:
         return ": tabular models choose kernels and penalties from the data"

@@ -19,11 +19,11 @@ from sklearn.utils import _safe_indexing
 from sklearn.utils.metadata_routing import get_routing_for_object
 from sklearn.utils.validation import has_fit_parameter
 
-from nbsketch._report import validation
 from nbsketch.rows.copies import merged, representatives
-from nbsketch.rows.inputs import check_weights, labels_of_rows
+from nbsketch.rows.inputs import check_weights
 from nbsketch.rows.splits import (
     as_folds,
+    check_groups,
     merges_copies,
     pairs_of,
     warn_of_divided_copies,
@@ -41,10 +41,8 @@ class Marks(NamedTuple):
     @classmethod
     def of(cls, sample_weight: Any, groups: Any, n: int) -> Marks:
         """Return checked weights and groups of n samples."""
-        labels = None if groups is None else labels_of_rows("groups", groups)
-        if labels is not None:
-            validation.check_length("groups", labels, n)
-        return cls(check_weights(sample_weight, np.empty((n, 0))), labels)
+        weights = check_weights(sample_weight, np.empty((n, 0)))
+        return cls(weights, check_groups(groups, n))
 
     def at(self, rows: Any) -> Marks:
         """Return the weights and groups of some samples."""

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from nbsketch._machine.memory import fits
-from nbsketch._report.validation import check_length, declares_parameters, warn
+from nbsketch._report.validation import declares_parameters, warn
 from nbsketch.estimators import _base, posterior
 from nbsketch.estimators._monotonic import constrain, planned
 from nbsketch.fitting.objective import Problem
@@ -22,7 +22,6 @@ from nbsketch.rows.inputs import (
     check_in_memory,
     is_dask,
     is_pairwise,
-    labels_of_rows,
     row_by_row,
     rowwise,
 )
@@ -34,6 +33,7 @@ from nbsketch.rows.outliers import (
     suspect_targets,
 )
 from nbsketch.rows.partitions import PartitionedRows
+from nbsketch.rows.splits import check_groups
 from nbsketch.rows.transform import transform_rows
 from nbsketch.solvers._linear.cholesky import raised_cholesky, solve_positive_upper
 
@@ -356,8 +356,7 @@ class SketchedKernelRegressor(
         rows = check(reset=False)
         parts = posterior.fit_posterior(self, rows)
         if given is not None:
-            labels = labels_of_rows("groups", groups)
-            check_length("groups", labels, given.n_given or len(given.y))
+            labels: Any = check_groups(groups, given.n_given or len(given.y))
             labels = labels if given.kept is None else labels[given.kept]
             scores = posterior.group_scores(self, parts, given, labels, len(rows.y))
             parts["scores"] = scores

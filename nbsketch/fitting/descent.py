@@ -25,8 +25,17 @@ from numpy.typing import NDArray
 
 from nbsketch._expansion import projection
 from nbsketch._machine.blas import eigh, graded_eigh, one_thread
-from nbsketch._report import validation
-from nbsketch._report.fields import array, positive, stored
+from nbsketch._report.fields import (
+    Checked,
+    array,
+    choice,
+    count,
+    not_negative,
+    optional,
+    positive,
+    rules,
+    stored,
+)
 from nbsketch._report.progress import is_watched, report
 from nbsketch._sketch_map import SketchMap, features_design
 from nbsketch.fitting.objectives import RadialObjective, ScalarObjective
@@ -35,6 +44,7 @@ from nbsketch.losses import Loss
 from nbsketch.solvers.design import ArrayDesign, Blocks, Design, is_off_center
 from nbsketch.solvers.scratch import RowsDesign, collected
 from nbsketch.solvers.sgm import (
+    REGIMES,
     Iterate,
     StreamState,
     sgm_iterates,
@@ -236,13 +246,13 @@ class FeatureSample(NamedTuple):
 
 
 @dataclass(frozen=True)
-class DescentSettings:
+class DescentSettings(Checked):
     """Settings of stochastic gradients, with the estimator's parameter names."""
 
     step: Any
     batch_size: Any
     n_epochs: Any
-    regime: str | None
+    regime: Any
     source: float
     capacity: float
     alpha: float | None
@@ -254,10 +264,14 @@ class DescentSettings:
     preconditioning: Preconditioning | None = None
     square_norm: float | None = None
 
-    def __post_init__(self) -> None:
-        if self.alpha is not None:
-            validation.check_real("alpha", self.alpha, low=0, high_open=True)
-        validation.check_choice("average", self.average, [False, True])
+    _rules = rules(
+        step=optional(positive),
+        batch_size=optional(count),
+        n_epochs=optional(count),
+        regime=optional(choice(*REGIMES)),
+        alpha=optional(not_negative),
+        average=choice(False, True),
+    )
 
     def resolve(self, n: int) -> DescentSettings:
         """Return the settings with defaults for n rows, or of a regime."""
@@ -266,9 +280,7 @@ class DescentSettings:
         step = _STEP if self.step is None else self.step
         batch = _BATCH_SIZE if self.batch_size is None else self.batch_size
         epochs = _N_EPOCHS if self.n_epochs is None else self.n_epochs
-        validation.check_positive("step", step)
-        steps = validation.check_integer("n_epochs", epochs) * n
-        steps = ceil(steps / validation.check_integer("batch_size", batch))
+        steps = ceil(epochs * n / batch)
         free = self.step is None
         return replace(self, step=step, batch_size=batch, n_steps=steps, free_step=free)
 
@@ -280,7 +292,7 @@ class DescentSettings:
                 f"None, got {self.regime!r} and {given}"
             )
         exponents = {"source": self.source, "capacity": self.capacity}
-        step, batch, steps = sgm_regime(str(self.regime), n, **exponents)
+        step, batch, steps = sgm_regime(self.regime, n, **exponents)
         return replace(self, step=step, batch_size=batch, n_steps=steps)
 
     def is_preconditioned(self, data: SketchedData) -> bool:

@@ -225,7 +225,7 @@ class Plan(fields.Checked):
         if isinstance(self.size, str):
             if self.size != "auto":
                 raise ValueError(
-                    f"`size` must be an integer or 'auto', got {self.size!r}"
+                    f"`size` must be an integer, 'auto' or None, got {self.size!r}"
                 )
             return AutoSize()
         return self.size if isinstance(self.size, AutoSize) else None

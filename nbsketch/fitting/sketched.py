@@ -5,6 +5,7 @@ learned by ridge regression on given targets.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -246,9 +247,25 @@ class SketchedData(NamedTuple):
     def subsampled(self, size: int) -> Self:
         """Return the samples with a random subset as the sketch."""
         sketch = SubsamplingSketch(size).draw(self.rows.shape[0], self.rng)
-        return self.sketched(sketch)
+        return self._sketched(sketch)
 
-    def sketched(self, sketch: Sketch) -> Self:
+    def larger(self, rows: int) -> Self:
+        """Return the data with more rows of the sketch.
+
+        A sketch is drawn anew if its rows depend on its size.
+        """
+        sketch = self.sketch
+        origin = sketch.origin
+        if sketch.can_grow:
+            return self._sketched(sketch.extend(rows))
+        if origin is None:
+            raise TypeError(f"`size` must be an integer for a {type(sketch).__name__}")
+        recipe = replace(origin.recipe, size=origin.recipe.size + rows)
+        X = self.rows
+        options = {"X": X, "kernel": self.kernel}
+        return self._sketched(recipe.draw(X.shape[0], origin.seed, **options))
+
+    def _sketched(self, sketch: Sketch) -> Self:
         """Return the data with another sketch."""
         sketch_map = SketchMap.of(self.kernel, self.rows, sketch)
         return self._replace(sketch=sketch, sketch_map=sketch_map, features=None)

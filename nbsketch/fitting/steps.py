@@ -45,7 +45,6 @@ from nbsketch.fitting.sketched import SketchedData, sketch_rows
 from nbsketch.gram.columns import kept_share
 from nbsketch.kernels import StationaryKernel
 from nbsketch.rows.partitions import PartitionedRows
-from nbsketch.sketches import Sketch
 from nbsketch.solvers.left_out import Fold
 
 # Closed forms of fewer rows are so fast that a limit does not change them.
@@ -217,23 +216,10 @@ def _grown(method: Method, rule: sizes.AutoSize) -> Method:
             rows = 0 if stop else rule.rows_to_add(path, step.rows.shape[0])
             if rows == 0:
                 break
-            step = step.sketched(_larger(step, rows))
+            step = step.larger(rows)
     arrays = {name: np.array(values) for name, values in path.items()}
     data = data._replace(size_path=arrays)
     return replace(method, data=data, path_alpha=best)
-
-
-def _larger(data: SketchedData, rows: int) -> Sketch:
-    """Return the sketch with more rows; drawn anew if its rows depend on its size."""
-    sketch = data.sketch
-    if sketch.can_grow:
-        return sketch.extend(rows)
-    origin = sketch.origin
-    if origin is None:
-        raise TypeError(f"`size` must be an integer for a {type(sketch).__name__}")
-    recipe = replace(origin.recipe, size=origin.recipe.size + rows)
-    X = data.rows
-    return recipe.draw(X.shape[0], origin.seed, X=X, kernel=data.kernel)
 
 
 def _is_limited(problem: Problem) -> bool:

@@ -66,7 +66,7 @@ CORE = 5
 LONGEST_FILE = 4600  # tokens of code
 # What the package has at most, tokens to the next thousand. A commit that raises it or
 # the number of files says why; the others only fall.
-MOST_FILES = 192
+MOST_FILES = 190
 MOST_TOKENS = 292_000
 MOST_PACKED = 11  # assignments `a, b = x, y`
 MOST_PACKED_CONSTANTS = 0  # those outside functions

@@ -34,13 +34,13 @@ from nbsketch.rows.transform import (
     transformed,
 )
 from nbsketch.sketches import (
+    DataSketch,
     IdentitySketch,
     LandmarkSketch,
     Sketch,
     SketchRecipe,
     SubsamplingSketch,
 )
-from nbsketch.sketches.landmarks import DataSketch
 from nbsketch.solvers.design import Design
 from nbsketch.solvers.left_out import Folds
 from nbsketch.tuning.descent import Budget

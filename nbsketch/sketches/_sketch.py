@@ -457,10 +457,11 @@ class SizedRecipe(SketchRecipe):
             )
 
 
-def rows_of_identity(chosen: NDArray, scales: NDArray, n: int) -> sp.csr_array:
-    """Return the matrix with the rows ``scales[i] e_{chosen[i]}``."""
+def rows_of_identity(chosen: NDArray, scales: Any, n: int) -> sp.csr_array:
+    """Return the matrix with the rows ``scales[i] e_{chosen[i]}``, or one scale."""
     pointers = np.arange(chosen.size + 1)
-    return sp.csr_array((scales, chosen, pointers), shape=(chosen.size, n))
+    values = np.full(chosen.shape, scales)
+    return sp.csr_array((values, chosen, pointers), shape=(chosen.size, n))
 
 
 def draw_seed(rng: Any) -> int:

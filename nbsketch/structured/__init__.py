@@ -24,8 +24,7 @@ from nbsketch.structured._outputs import (
     one_set,
     places_of,
 )
-from nbsketch.structured.embedding import OutputEmbedding
-from nbsketch.structured.regressor import InputOutputKernelRegressor
+from nbsketch.structured.regressor import InputOutputKernelRegressor, OutputEmbedding
 
 __all__ = [
     "InputOutputKernelRegressor",

@@ -6,7 +6,7 @@ Warnings point at the line of the user's code.
 
 import sys
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sized
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from decimal import Decimal
@@ -203,6 +203,11 @@ def check_indices(name: str, index: NDArray, n: int) -> None:
         raise ValueError(
             f"`{name}` must be in [0, {n - 1}], got {index.min()} to {index.max()}"
         )
+
+
+def row_weights(weights: NDArray | None, rows: Sized) -> NDArray:
+    """Return the weights of rows, ones if they are None."""
+    return np.ones(len(rows)) if weights is None else weights
 
 
 def check_matrix(name: str, value: Any, *, n_features: int | None = None) -> NDArray:

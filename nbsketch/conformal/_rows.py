@@ -19,6 +19,7 @@ from sklearn.utils import _safe_indexing
 from sklearn.utils.metadata_routing import get_routing_for_object
 from sklearn.utils.validation import has_fit_parameter
 
+from nbsketch._report.validation import row_weights
 from nbsketch.rows.copies import merged, representatives
 from nbsketch.rows.inputs import check_weights
 from nbsketch.rows.splits import (
@@ -100,7 +101,7 @@ class DistinctRows(NamedTuple):
         """Find the distinct samples of any input accepted by an estimator."""
         place = _compared(X, y, weights)
         sums = merged(place, weights)
-        counts = np.ones(len(y)) if sums is None else sums
+        counts = row_weights(sums, y)
         rows = np.flatnonzero(counts)
         equal = weights is None and np.ptp(counts[rows]) == 0
         return cls(rows, place, None if equal else sums)

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import _check_monotonic_cst
 
-from nbsketch._report.validation import warn
+from nbsketch._report.validation import row_weights, warn
 from nbsketch.estimators import posterior
 from nbsketch.fitting.objective import Objective, Problem
 from nbsketch.fitting.objectives import JointQuantileObjective
@@ -227,7 +227,7 @@ class _Quantiles:
     """Joint quantiles, each restricted to the cone."""
 
     def __init__(self, model: Any, X: NDArray, objective: JointQuantileObjective):
-        weights = np.ones(len(X)) if objective.weights is None else objective.weights
+        weights = row_weights(objective.weights, X)
         counted = weights > 0
         levels = np.array(objective.quantiles)
         shares = weights[counted, None] / len(X)

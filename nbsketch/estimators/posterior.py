@@ -29,6 +29,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from nbsketch._expansion import project, projection
 from nbsketch._machine.memory import slices
+from nbsketch._report.validation import row_weights
 from nbsketch._sketch_map import SketchMap
 from nbsketch.losses import SquareLoss, fitted_loss
 from nbsketch.rows.inputs import TrainingRows, is_pairwise, new_rows
@@ -103,7 +104,7 @@ def group_scores(
     n_groups = len(names)
     if n_groups < 2:
         raise ValueError(f"`groups` must have at least two groups, got {names}")
-    w = np.ones(n_given) if rows.weights is None else rows.weights
+    w = row_weights(rows.weights, rows.y)
     residuals = (rows.y - model._values(rows.X)).reshape(n_given, -1)
     errors = (n / w.sum()) * residuals.T * w
     factor = parts["factor"]
@@ -142,7 +143,7 @@ def penalized_products(
 ) -> tuple[NDArray, NDArray, NDArray]:
     """Return the projection to features, the upper Cholesky factor of A and Z^T W Y."""
     P = feature_projection(model)
-    w = np.ones(len(Y)) if weights is None else weights
+    w = row_weights(weights, Y)
     A = np.zeros((P.shape[1] + 1,) * 2)
     c = np.zeros((P.shape[1] + 1, Y.shape[1]))
     for part, Z, _ in _blocks(model, P, X):

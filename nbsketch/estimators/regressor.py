@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from nbsketch._machine.memory import fits
-from nbsketch._report.validation import declares_parameters, warn
+from nbsketch._report.validation import declares_parameters, row_weights, warn
 from nbsketch.estimators import _base, posterior
 from nbsketch.estimators._monotonic import constrain, planned
 from nbsketch.fitting.objective import Problem
@@ -254,7 +254,7 @@ class SketchedKernelRegressor(
         """Set `suspects_`, and warn if there are any."""
         Y = problem.objective.targets
         weights = problem.objective.weights
-        drawn = drawn_rows(np.ones(len(Y)) if weights is None else weights)
+        drawn = drawn_rows(row_weights(weights, Y))
         if not len(drawn):
             return
         is_large = not fits(8.0 * len(drawn) ** 2, copies=5)

@@ -10,7 +10,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from nbsketch._expansion import cut_projection, is_cut
 from nbsketch._report.progress import USABLE_GAP, is_asked, is_stopped
-from nbsketch._report.validation import warn
+from nbsketch._report.validation import row_weights, warn
 from nbsketch._sketch_map import features_design
 from nbsketch.fitting.choice import take_rows
 from nbsketch.fitting.objective import FeatureSolution
@@ -110,8 +110,7 @@ class FittedCertificate:
     @property
     def _weights(self) -> NDArray:
         """The sample weights."""
-        weights = self.objective.weights
-        return np.ones(len(self.objective.targets)) if weights is None else weights
+        return row_weights(self.objective.weights, self.objective.targets)
 
     @property
     def _subset(self) -> NDArray:

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from nbsketch._machine.memory import fits
 from nbsketch._report.progress import report
+from nbsketch._report.validation import row_weights
 from nbsketch.fitting.objective import FeatureSolution
 from nbsketch.fitting.objectives import LeastSquaresObjective
 from nbsketch.fitting.penalty import (
@@ -415,7 +416,7 @@ def is_lower(
     accuracy of the fits.
     """
     gains = others - losses
-    shares = np.ones(len(gains)) if weights is None else weights
+    shares = row_weights(weights, gains)
     shares = shares / shares.sum()
     gain = shares @ gains
     error = scipy.linalg.norm(shares * (gains - gain))  # in any unit of the losses

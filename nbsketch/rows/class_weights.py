@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nbsketch._report.validation import check_real
+from nbsketch._report.validation import check_real, row_weights
 
 
 def weights_of_classes(
@@ -28,17 +28,17 @@ def weights_of_classes(
     """
     if class_weight is None:
         return weights
-    row_weights = np.ones(len(y)) if weights is None else weights
-    rows = np.flatnonzero(row_weights)
+    given = row_weights(weights, y)
+    rows = np.flatnonzero(given)
     classes, index = np.unique(y[rows], return_inverse=True)
     if isinstance(class_weight, str) and class_weight == "balanced":
-        counts = np.bincount(index, row_weights[rows])
+        counts = np.bincount(index, given[rows])
         factors = counts.sum() / (len(classes) * counts)
     else:
         factors = _class_factors(class_weight, classes, known)
     out = np.zeros(len(y))
     with np.errstate(over="ignore"):
-        out[rows] = row_weights[rows] * factors[index]
+        out[rows] = given[rows] * factors[index]
     check_sum("class_weight", out)
     if not out.any():
         raise ValueError("`class_weight` must be positive for a class, got zeros only")

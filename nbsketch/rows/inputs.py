@@ -31,6 +31,7 @@ from nbsketch._report.validation import (
     explaining,
     fault,
     masked_fault,
+    row_weights,
     warn,
 )
 from nbsketch.kernels import KERNELS, PrecomputedKernel, SobolevKernel
@@ -496,12 +497,8 @@ class TrainingRows(NamedTuple):
             X = np.concatenate([self.X, below]).astype(self.X.dtype, copy=False)
         weights = None
         if self.weights is not None or others.weights is not None:
-            weights = np.concatenate(
-                [
-                    np.ones(len(part.y)) if part.weights is None else part.weights
-                    for part in (self, others)
-                ]
-            )
+            parts = [row_weights(part.weights, part.y) for part in (self, others)]
+            weights = np.concatenate(parts)
         return TrainingRows(X, np.concatenate([self.y, others.y]), weights)
 
     @property

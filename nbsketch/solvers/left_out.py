@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from nbsketch._machine.blas import eigh, graded_eigh
 from nbsketch._machine.memory import slices
+from nbsketch._report.validation import row_weights
 from nbsketch.solvers.design import ArrayDesign, Design
 from nbsketch.solvers.filters import Filter, RidgeFilter
 from nbsketch.solvers.spectrum import (
@@ -29,7 +30,6 @@ from nbsketch.solvers.spectrum import (
     RidgePath,
     block_moments,
     chunks,
-    row_weights,
 )
 
 # Columns of predictions for several parameters computed at a time.

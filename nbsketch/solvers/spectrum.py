@@ -24,6 +24,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from nbsketch._machine.blas import eigh, graded_eigh
+from nbsketch._report.validation import row_weights
 from nbsketch.solvers._linear.conjugate_gradients import centered, output_basis
 from nbsketch.solvers.design import EQUAL, ArrayDesign, Design
 from nbsketch.solvers.filters import PATH_LENGTH, Filter, RidgeFilter
@@ -272,11 +273,6 @@ def ridge_path(
             fit_intercept=fit_intercept,
         )
     )
-
-
-def row_weights(sample_weight: NDArray | None, Y: NDArray) -> NDArray:
-    """Return the weights of the rows of Y, ones if None."""
-    return np.ones(len(Y)) if sample_weight is None else sample_weight
 
 
 def units_of(squares: NDArray, means: NDArray) -> NDArray:

@@ -33,6 +33,7 @@ from nbsketch._report.validation import (
     check_spread,
     check_unmasked,
     fault,
+    row_weights,
     warn,
 )
 from nbsketch._sketch_map import SketchMap, draw, features_recipe, resolve
@@ -599,7 +600,7 @@ def principal_targets(
     rows = as_double(Y)
     sketch = SubsamplingSketch(min(n, _LANDMARKS)).draw(n, rng)
     values = SketchMap.of(kernel, rows, sketch)(rows).T
-    w = np.ones(n) if weights is None else weights
+    w = row_weights(weights, values)
     values = (values - np.average(values, 0, w)) * np.sqrt(w[sketch.to_csr().indices])
     variances, axes = eigh(values.T @ (w[:, None] * values) / n)
     top = variances > _LEAST_VARIANCE * max(variances[-1], np.finfo(float).tiny)

@@ -656,7 +656,7 @@ class InputOutputKernelRegressor(
             with self._stage("inputs: solve"):
                 T = targets[:]
                 dense = T.toarray(order="F") if sp.issparse(T) else T
-                w = np.ones(len(K)) if weights is None else weights
+                w = validation.row_weights(weights, K)
                 shift = len(K) * self.alpha
                 self.coef_ = solve_shifted(K.T, dense, shift, w, self.alpha)
             self.rank_ = len(self.coef_)

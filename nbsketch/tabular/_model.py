@@ -17,6 +17,7 @@ from nbsketch._report.validation import (
     check_spread,
     declares_parameters,
     random_generator,
+    row_weights,
     warn,
 )
 from nbsketch.estimators._summary import summary_text
@@ -34,7 +35,6 @@ from nbsketch.rows.splits import (
     merges_copies,
     warn_of_divided_copies,
 )
-from nbsketch.solvers.spectrum import row_weights
 from nbsketch.tabular.boosting import BoostedTrees, affordable_folds, boosting
 from nbsketch.tabular.columns import Table, fit_table
 from nbsketch.tabular.fit import SQUARE, LeftOutRows, fit_machine

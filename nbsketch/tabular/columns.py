@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nbsketch._report.fields import array, stored
-from nbsketch._report.validation import check_indices
+from nbsketch._report.validation import check_indices, row_weights
 from nbsketch.rows.copies import merged, representatives
 from nbsketch.rows.inputs import check_as_many
 from nbsketch.rows.lost_digits import warn_of_equal_integers
@@ -236,7 +236,7 @@ def fit_table(
 ) -> tuple[TableColumns, NDArray]:
     """Fit the encodings of a table without duplicates: see `fit_columns`."""
     values = table.values
-    weights = np.ones(len(y)) if weights is None else weights
+    weights = row_weights(weights, y)
     used = weights > 0
     weights = weights[used] / weights[used].mean()
     targets = _targets(y, classification)[used]

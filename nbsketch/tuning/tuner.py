@@ -13,7 +13,12 @@ from scipy.spatial.distance import cdist
 
 from nbsketch._jit.tuning import FAMILIES
 from nbsketch._machine.blas import one_thread
-from nbsketch._report.validation import check_choice, check_integer, random_generator
+from nbsketch._report.validation import (
+    check_choice,
+    check_integer,
+    random_generator,
+    row_weights,
+)
 from nbsketch.kernels import LEARNABLE, Kernel, StationaryKernel
 from nbsketch.rows.copies import merged_weights
 from nbsketch.rows.outliers import NORMAL, inliers, is_learned, noise_scale
@@ -258,7 +263,7 @@ class ScaleSearch:
         `folds` are left out together; None: single samples.
         """
         n = X.shape[0]
-        weights = np.ones(n) if sample_weight is None else sample_weight
+        weights = row_weights(sample_weight, Y)
         weighed = np.flatnonzero(weights)
         labels = block_labels(folds, n)
         with one_thread():

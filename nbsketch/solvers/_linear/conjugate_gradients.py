@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from nbsketch._machine.blas import eigh
+from nbsketch._report.validation import row_weights
 
 Inverse = Callable[[NDArray], NDArray]
 
@@ -284,7 +285,7 @@ class RotatedOutputs:
         sample_weight: NDArray | None,
         fit_intercept: bool,
     ) -> None:
-        self.weights = np.ones(len(Y)) if sample_weight is None else sample_weight
+        self.weights = row_weights(sample_weight, Y)
         self.fit_intercept = fit_intercept
         values, self._rotation = output_basis(output, Y.shape[1])
         rotated = Y @ self._rotation

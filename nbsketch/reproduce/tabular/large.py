@@ -22,9 +22,8 @@ from nbsketch.reproduce import ENTRIES
 from nbsketch.reproduce._data import MaybePath
 from nbsketch.reproduce._report import Row, T, peak_memory, timed
 from nbsketch.reproduce.experiment import Experiment, Points
+from nbsketch.reproduce.tabular.methods import DEFAULT, METHODS
 from nbsketch.reproduce.tabular.problems import CLASSIFICATION, REGRESSION, Benchmark
-from nbsketch.tabular.classifier import TabularKernelClassifier
-from nbsketch.tabular.regressor import TabularKernelRegressor
 
 _TEST_ROWS = 20_000
 _NOISE = 0.3
@@ -128,7 +127,7 @@ def evaluate(folder: str, task: str, method: str, seed: int) -> Row:
         cut = np.median(train["y"].to_numpy())
         y, y_test = ((values > cut).astype(int) for values in (y, y_test))
     X, X_test = (part.drop_columns(["y", "z"]) for part in (train, test))
-    fit = _ours if method == OURS else _lightgbm
+    fit = METHODS[DEFAULT].of if method == OURS else _lightgbm
     if method == LIGHTGBM:
         X, X_test = (_frame(part) for part in (X, X_test))
     predict, fit_seconds = timed(fit, task, X, y, seed)
@@ -147,12 +146,6 @@ def _frame(table: Any) -> Any:
     frame = table.to_pandas()
     texts = frame.select_dtypes(exclude="number").columns
     return frame.astype(dict.fromkeys(texts, "category"))
-
-
-def _ours(task: str, X: Any, y: NDArray, seed: int) -> Any:
-    if task == REGRESSION:
-        return TabularKernelRegressor(random_state=seed).fit(X, y).predict
-    return TabularKernelClassifier(random_state=seed).fit(X, y).predict_proba
 
 
 def _lightgbm(task: str, X: Any, y: NDArray, seed: int) -> Any:

@@ -189,9 +189,8 @@ def held_out_rows(
     X: Any, y: NDArray, seed: int, share: float
 ) -> list[problems.Examples]:
     """Return a share of the rows and targets at random, and the others."""
-    order = np.random.default_rng(seed).permutation(len(y))
-    parts = np.split(order, [max(1, round(share * len(y)))])
-    return [problems.Examples(X, y).rows(part) for part in parts]
+    table = problems.Examples(X, y)
+    return [table.rows(part) for part in problems.random_rows(table, seed, share)]
 
 
 def catboost(

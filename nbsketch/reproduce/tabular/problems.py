@@ -14,7 +14,6 @@ from nbsketch.metrics import pinball_loss
 from nbsketch.reproduce import ENTRIES
 from nbsketch.reproduce._data import MaybePath, load, selected
 
-FRACTIONS = (0.8, 0.2)
 REGRESSION = "regression"
 CLASSIFICATION = "classification"
 QUANTILES = "quantiles"
@@ -54,14 +53,13 @@ class Examples(NamedTuple):
         return Examples(X, self.y[index])
 
 
-Split = Callable[[Examples, int], tuple[NDArray, NDArray]]
+Split = Callable[[Examples, int], Sequence[NDArray]]
 
 
-def random_rows(table: Examples, seed: int) -> tuple[NDArray, NDArray]:
-    """Return four fifths of the samples at random, and the others."""
+def random_rows(table: Examples, seed: int, share: float = 0.8) -> list[NDArray]:
+    """Return a share of the samples at random, and the others."""
     order = np.random.default_rng(seed).permutation(len(table.y))
-    cut = round(FRACTIONS[0] * len(order))
-    return order[:cut], order[cut:]
+    return np.split(order, [max(1, round(share * len(order)))])
 
 
 def time_block(table: Examples, seed: int) -> tuple[NDArray, NDArray]:

@@ -6,7 +6,7 @@ numbers, models and blocks of a few megabytes are not counted.
 
 import ctypes
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from ctypes import c_uint32, c_uint64
 from pathlib import Path
 from typing import ClassVar
@@ -45,6 +45,28 @@ def slices(n: int, step: int) -> Iterator[slice]:
     """
     for start in range(0, n, step):
         yield slice(start, min(start + step, n))
+
+
+def batches(sizes: Iterable[int], most: int) -> Iterator[slice]:
+    """Yield slices of consecutive parts of positive sizes, to process together.
+
+    A batch ends with the part by which it has at least `most` rows.
+
+    Examples
+    --------
+    >>> from nbsketch._machine.memory import batches
+    >>> list(batches([2, 2, 1], 3))
+    [slice(0, 2, None), slice(2, 3, None)]
+    """
+    start = stop = total = 0
+    for stop, size in enumerate(sizes, start=1):
+        total += size
+        if total >= most:
+            yield slice(start, stop)
+            start = stop
+            total = 0
+    if total:
+        yield slice(start, stop)
 
 
 def set_memory_limit(limit: float | str | None) -> None:

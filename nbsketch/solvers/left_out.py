@@ -13,7 +13,7 @@ errors than leaving out random blocks of the same rows. For independent rows bot
 have the same distribution, for any targets, noise and model.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nbsketch._machine.blas import eigh, graded_eigh
-from nbsketch._machine.memory import slices
+from nbsketch._machine.memory import batches, slices
 from nbsketch._report.validation import row_weights
 from nbsketch.solvers.design import ArrayDesign, Design
 from nbsketch.solvers.filters import Filter, RidgeFilter
@@ -178,7 +178,8 @@ def leave_blocks_out(
     gains, place = spectrum.gains(filter, alphas)
     total = np.zeros(len(alphas))
     mass = 0.0
-    for batch in _batches(blocks):
+    for several in batches(map(len, blocks), _ROWS):
+        batch = blocks[several]
         rows = np.sort(np.concatenate(batch))
         Z = design.gather(rows).collect().astype(np.float64, copy=False)
         Q = (Z - spectrum.z_mean) @ spectrum.vectors
@@ -219,18 +220,6 @@ def block_squares(
         H = (H + constant[:, None]) / spectrum.n_samples
         total += _left_out_squares(H, residual[..., place == j].swapaxes(1, 2))
     return total
-
-
-def _batches(blocks: Sequence[NDArray]) -> Iterator[list[NDArray]]:
-    """Yield lists of blocks that together have about as many rows as are read."""
-    batch: list[NDArray] = []
-    for block in blocks:
-        batch.append(block)
-        if sum(map(len, batch)) >= _ROWS:
-            yield batch
-            batch = []
-    if batch:
-        yield batch
 
 
 def _left_out_squares(H: NDArray, residual: NDArray) -> NDArray:

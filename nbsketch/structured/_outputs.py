@@ -23,7 +23,7 @@ from nbsketch._expansion import PivotedCholesky
 from nbsketch._jit.decoding import insert_best
 from nbsketch._jit.threads import run_slices
 from nbsketch._machine.blas import eigh
-from nbsketch._machine.memory import fits, slices
+from nbsketch._machine.memory import batches, fits, slices
 from nbsketch._report.progress import report
 from nbsketch._report.validation import (
     as_csr,
@@ -299,8 +299,9 @@ class SetPerRow(NamedTuple):
 
     def keep_best(self, h: NDArray, start: int, best: TopK) -> None:
         """Update `best` for the samples from `start` on, with points `h`."""
-        for rows in _batches([s.shape[0] for s in self.sets[start : start + len(h)]]):
-            sets = self.sets[start + rows.start : start + rows.stop]
+        chosen = self.sets[start : start + len(h)]
+        for rows in batches((one.shape[0] for one in chosen), _BATCH):
+            sets = chosen[rows]
             encoded = self.training.encode(stack(sets))
             last = 0
             for i, one in enumerate(sets, start=rows.start):
@@ -356,19 +357,6 @@ def best_of(
         sets.keep_best(h, start, best.rows(part))
         report("decoding", rows=part.stop, n_rows=n)
     return best
-
-
-def _batches(counts: list[int]) -> Iterable[slice]:
-    """Yield slices of consecutive sets with about `_BATCH` candidates in total."""
-    start = 0
-    total = 0
-    for i, count in enumerate(counts):
-        if total and total + count > _BATCH:
-            yield slice(start, i)
-            start = i
-            total = 0
-        total += count
-    yield slice(start, len(counts))
 
 
 @dataclass(frozen=True, eq=False)

@@ -95,18 +95,13 @@ def fill_entries(seed, n_columns, log_absent, law, scale, pointers, columns, val
 
 
 @compiled()
-def _fill_row(seed, law, scale, out, row):
-    drawn = _stream(seed, row, _VALUES)
-    for column in range(out.shape[1]):
-        drawn += _WEYL + _WEYL
-        out[row, column] = scale * _value(drawn, law)
-
-
-@compiled()
 def fill_dense(seed, law, scale, out, first, last):
     """Fill rows `first` to `last` - 1 of `out` with the values of a full matrix."""
     for row in range(first, last):
-        _fill_row(seed, law, scale, out, row)
+        drawn = _stream(seed, row, _VALUES)
+        for column in range(out.shape[1]):
+            drawn += _WEYL + _WEYL
+            out[row, column] = scale * _value(drawn, law)
 
 
 @compiled()

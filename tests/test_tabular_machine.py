@@ -250,6 +250,7 @@ def test_large_tables_take_the_best_of_some_searches(bad, monkeypatch):
 
     scales_learn = scales.learn
     monkeypatch.setattr(scales, "learn", learn)
+    monkeypatch.setattr("nbsketch.tuning.tuner._RESTARTS", {})
     rows, Y = some_rows(510)
     rng = np.random.default_rng(0)
     scaler = fit_scaler(rows, "both", rng)

@@ -10,7 +10,11 @@ from numpy.testing import assert_allclose, assert_array_equal
 from reference import gaussian, laplacian, loo_residuals, matern, ridge_on_landmarks
 from tables import Sample, prepare
 
-from nbsketch import SketchedKernelRegressor, TabularKernelRegressor
+from nbsketch import (
+    SketchedKernelClassifier,
+    SketchedKernelRegressor,
+    TabularKernelRegressor,
+)
 from nbsketch._jit.tuning import FAMILIES
 from nbsketch.datasets import make_friedman_outliers
 from nbsketch.kernels import LEARNABLE
@@ -363,6 +367,20 @@ def test_searches_restart_where_equal_length_scales_learn_little(cv):
     tuned = tune(X, y[:, None], size=300, cv=cv, rng=0)
     assert tuned.error < 0.3 < 0.8 < tuned.isotropic_error
     assert tuned.relevance[:3].min() > 3 * tuned.relevance[3:].max()
+
+
+@pytest.mark.parametrize(
+    "cls", [SketchedKernelRegressor, TabularKernelRegressor, SketchedKernelClassifier]
+)
+def test_interactions_of_few_of_many_features_are_learned(cls):
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-1, 1, size=(4500, 30))
+    f = np.sin(8 * X[:, 0] * X[:, 1])
+    y = f + 0.2 * rng.normal(size=4500)
+    is_class = cls is SketchedKernelClassifier
+    model = cls(random_state=0).fit(X[:2500], f[:2500] > 0 if is_class else y[:2500])
+    score = model.score(X[2500:], f[2500:] > 0 if is_class else f[2500:])
+    assert score > 0.95
 
 
 def test_outliers_do_not_own_the_scales(short_searches):

@@ -216,8 +216,7 @@ def _searched(rows: Rows, rng: np.random.Generator, budget: Budget) -> Selection
 def _search(rows: Rows, rng: np.random.Generator, budget: Budget) -> Selection:
     """Return preprocessing and point of the smooth kernel."""
     search = BlockSearch("both", _LANDMARKS, rng, budget)
-    pool = search.candidates(rows)
-    errors, best = search.choose(rows, pool)
+    pool, errors, best = search.search(rows)
     if rows.is_noisy and best is pool["isotropic"]:
         # Ranks double the columns and thus the correction in a comparison: equal length
         # scales were chosen where they were worse (10 of 25 fits, 0.98 of the error

@@ -23,6 +23,9 @@ from nbsketch.gram import CompiledForm, Product
 # Eigenvalues of S K S^T below this share of the largest are cut: they are rounding
 # noise of kernel values, which are float64 for samples of any dtype.
 RANK_TOL = 1e-12
+# Remaining share of the largest diagonal element of S K S^T at which rows of a sketch
+# span the others. Below 3e-14, rounding makes one in six Cholesky factors fail.
+_SPAN_TOL = 1e-13
 # Rounding units, over the square root of s, that are added to eigenvalues cut off.
 _JITTER = 0.25
 # Rows of features computed at a time: enough for BLAS, few enough for the cache.
@@ -152,18 +155,13 @@ class PivotedCholesky:
     @classmethod
     def of(cls, inner: NDArray) -> PivotedCholesky:
         """Return P for C."""
-        core = np.array(inner, dtype=np.float64, order="F")
-        top = core.diagonal().max(initial=0.0)
-        factor, pivots, rank, _ = scipy.linalg.lapack.dpstrf(
-            core, tol=RANK_TOL * top, lower=1, overwrite_a=1
-        )
-        if top <= 0 or rank == 0:
+        factor, chosen = _pivoted(inner, RANK_TOL)
+        if len(chosen) == 0:
             raise ValueError(
                 "`kernel` and `output_kernel` must not be zero on all samples drawn by "
-                f"the sketches, got values up to {top:g}: some sample must be nonzero"
+                "the sketches, got no positive values: some sample must be nonzero"
             )
-        factor = np.asfortranarray(np.tril(factor[:rank, :rank]))
-        return cls(factor, pivots[:rank].astype(np.int64) - 1)
+        return cls(np.asfortranarray(np.tril(factor)), chosen)
 
     @property
     def rank(self) -> int:
@@ -186,16 +184,37 @@ class PivotedCholesky:
         return out
 
 
-def projection(inner: NDArray) -> NDArray:
+def _pivoted(inner: NDArray, tol: float) -> tuple[NDArray, NDArray]:
+    """Return the pivoted Cholesky factor of C, in its lower triangle, and its rows.
+
+    It stops when the remaining diagonal is below a share of the largest element.
+    """
+    core = np.array(inner, dtype=np.float64, order="F")
+    top = core.diagonal().max(initial=0.0)
+    factor, pivots, rank, _ = scipy.linalg.lapack.dpstrf(
+        core, tol=tol * top, lower=1, overwrite_a=1
+    )
+    rank = rank if top > 0 else 0
+    return factor[:rank, :rank], pivots[:rank].astype(np.int64) - 1
+
+
+def spanning_rows(inner: NDArray) -> NDArray:
+    """Return the rows of C = S K S^T that span the others, from the first pivot on."""
+    return _pivoted(inner, _SPAN_TOL)[1]
+
+
+def projection(inner: NDArray, tol: float = RANK_TOL) -> NDArray:
     r"""Return P of shape (s, r) from S K S^T.
 
     With :math:`S K S^T = U D U^T = L L^T`, P is the upper triangular :math:`L^{-T}` if
     no eigenvalue can be below the cut, and :math:`U_r D_r^{-1/2}` otherwise. The former
-    differs by a rotation, at a tenth of the cost.
+    differs by a rotation, at a tenth of the cost. Eigenvalues are cut below a share
+    `tol` of the largest; it is 0 for rows in the order of pivots, for which triangular
+    solves are accurate.
     """
     inner = inner.astype(np.float64)
     inner = (inner + inner.T) / 2
-    factor = _by_cholesky(inner)
+    factor = _by_cholesky(inner, tol)
     return _by_eigenvalues(inner) if factor is None else factor
 
 
@@ -241,7 +260,7 @@ def _times_triangle(product: NDArray, factor: NDArray) -> NDArray:
     return out
 
 
-def _by_cholesky(inner: NDArray) -> NDArray | None:
+def _by_cholesky(inner: NDArray, tol: float) -> NDArray | None:
     try:
         factor = scipy.linalg.cholesky(inner, lower=True, check_finite=False)
     except np.linalg.LinAlgError:
@@ -249,7 +268,7 @@ def _by_cholesky(inner: NDArray) -> NDArray | None:
     inverse = scipy.linalg.lapack.dtrtri(factor, lower=1)[0]
     # Traces bound the largest eigenvalue and the inverse of the smallest.
     condition = np.trace(inner) * np.linalg.norm(inverse) ** 2
-    return inverse.T if condition * RANK_TOL < 1 else None
+    return inverse.T if condition * tol < 1 else None
 
 
 def _by_eigenvalues(inner: NDArray) -> NDArray:

@@ -136,7 +136,7 @@ class Objective(ABC):
         parts = moved._parts
         common = self._options(options._asdict())
         design = shared(design, len(parts))
-        states = start.states if start else moved._starts(design, alpha)
+        states = start.states if start else (None,) * len(parts)
         solutions = [
             self._solve(design, y, alpha, state=state, **common)
             for y, state in zip(parts, states, strict=True)
@@ -153,10 +153,6 @@ class Objective(ABC):
         if not (self.fit_intercept and self.is_robust):
             return np.zeros(self.targets.shape[1])
         return medians(self.targets, self.weights)
-
-    def _starts(self, design: Design, alpha: float) -> tuple[State | None, ...]:
-        """Return the starting point of each part; None: the default of the solver."""
-        return (None,) * len(self._parts)
 
     def descend(
         self, design: Design, alpha: float, solver: stochastic.StochasticSolver

@@ -31,7 +31,6 @@ from nbsketch.losses import (
 from nbsketch.outputs import IdentityOutput, as_output
 from nbsketch.rows.outliers import NORMAL, clipped, medians
 from nbsketch.solvers._linear.conjugate_gradients import RotatedOutputs
-from nbsketch.solvers._newton.start import class_starts
 from nbsketch.solvers.design import Design
 from nbsketch.solvers.dual import dual_path, joint_dual_path
 from nbsketch.solvers.exact import certified_exact
@@ -46,7 +45,7 @@ from nbsketch.solvers.left_out import (
 from nbsketch.solvers.newton import solve_joint_pinball, solve_scalar
 from nbsketch.solvers.radial import solve_radial
 from nbsketch.solvers.row_loss import has_row_loss
-from nbsketch.solvers.solution import Solution, State
+from nbsketch.solvers.solution import Solution
 from nbsketch.solvers.spectrum import decompose, ridge_path, units_of
 
 # Maximum of features times levels, and times classes if there are more than two, for
@@ -134,11 +133,6 @@ class ScalarObjective(Objective):
     @property
     def _parts(self) -> tuple[NDArray, ...]:
         return tuple(self.targets.T)
-
-    def _starts(self, design: Design, alpha: float) -> tuple[State | None, ...]:
-        return class_starts(
-            design, self.targets, self.loss, alpha, self.weights, self.fit_intercept
-        )  # the unit of labels is 1
 
     @property
     def _stochastic(self) -> dict[str, Any]:

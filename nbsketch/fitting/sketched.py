@@ -4,14 +4,16 @@ Features and structured prediction have no loss of their own: their length scale
 learned by ridge regression on given targets.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple, Self
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from nbsketch._expansion import projection, spanning_rows
 from nbsketch._report.progress import report, seconds_left
 from nbsketch._report.validation import random_generator
 from nbsketch._sketch_map import (
@@ -54,6 +56,10 @@ _LEARNING = 0.4
 LEAST_ROWS = 30
 # Dask arrays with at most this many rows are gathered: one process is faster.
 _FEW_ROWS = 1000
+# Rows of a large sketch that are probed, and rows among which those are sought that
+# span the others.
+_PROBED = 1250
+_SOUGHT = 4000
 
 
 class TuningTarget(NamedTuple):
@@ -215,6 +221,8 @@ class SketchedData(NamedTuple):
     size_path: dict[str, NDArray] | None = None
     # Indices of the training samples among those given; None for all of them.
     kept: NDArray | None = None
+    # The projection to features from S K S^T.
+    whiten: Callable[[NDArray], NDArray] = projection
 
     @property
     def rows(self) -> Any:
@@ -242,7 +250,8 @@ class SketchedData(NamedTuple):
         """
         if self.features is not None:
             return self.features
-        return sketched_design(self.sketch_map, self.rows, keep=keep)
+        whiten = self.whiten
+        return sketched_design(self.sketch_map, self.rows, keep=keep, whiten=whiten)
 
     def subsampled(self, size: int) -> Self:
         """Return the samples with a random subset as the sketch."""
@@ -269,6 +278,30 @@ class SketchedData(NamedTuple):
         """Return the data with another sketch."""
         sketch_map = SketchMap.of(self.kernel, self.rows, sketch)
         return self._replace(sketch=sketch, sketch_map=sketch_map, features=None)
+
+    def spanning(self, most: int) -> Self:
+        """Return the samples with few rows of a large sub-sample that span the others.
+
+        Smooth kernels of few features have few, and the same functions; `most` are the
+        first pivots. The samples are unchanged if a part of the rows is independent.
+        """
+        size = self.sketch.shape[0]
+        if size <= _PROBED or self.kernel.is_pairwise:
+            return self
+        if not 0 < len(self._spanning_rows(_PROBED)) < _PROBED:
+            return self
+        return self._with_rows(self._spanning_rows(min(size, _SOUGHT))[:most])
+
+    def _spanning_rows(self, count: int) -> NDArray:
+        """Return the rows that span `count` rows, each of which is a landmark."""
+        rows = np.arange(count) * self.sketch.shape[0] // count
+        landmarks = self.sketch_map.landmarks[self.sketch.weights.indices[rows]]
+        return rows[spanning_rows(self.kernel(landmarks))]
+
+    def _with_rows(self, rows: NDArray) -> Self:
+        """Return the samples with these rows of the sketch, in order of pivots."""
+        data = self._sketched(self.sketch.part(rows))
+        return data._replace(whiten=partial(projection, tol=0.0))
 
 
 def draw_map(

@@ -192,10 +192,11 @@ class Sketch:
     def tail(self, start: int) -> Sketch:
         """Return the rows from `start` on, not rescaled, as a sketch."""
         start = validation.check_integer("start", start, low=0, high=self.shape[0] - 1)
-        return self._tail(start)
+        return self.part(slice(start, None))
 
-    def _tail(self, start: int) -> Sketch:
-        return _stored(self.matrix[start:])
+    def part(self, rows: Any) -> Sketch:
+        """Return some rows, in their order and not rescaled, as a sketch."""
+        return _stored(self.matrix[rows])
 
     def squared_norm(self) -> float:
         """Return an upper bound of the largest eigenvalue of S S^T.

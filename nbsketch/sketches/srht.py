@@ -272,10 +272,9 @@ class TransformSketch(Sketch):
         """Return the (s, n) matrix as a SciPy CSR array."""
         return sp.csr_array(self.scale * self._fast.entries() * self.signs)
 
-    def _tail(self, start: int) -> Sketch:
-        return TransformSketch(
-            self.transform, self.signs, self.rows[start:], self.scale
-        )
+    def part(self, rows: Any) -> Sketch:
+        """Return some rows, in their order and not rescaled, as a sketch."""
+        return TransformSketch(self.transform, self.signs, self.rows[rows], self.scale)
 
     def _apply_transposed(self, array: NDArray) -> NDArray:
         total = np.zeros((self.shape[1], *array.shape[1:]))

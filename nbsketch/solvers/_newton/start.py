@@ -1,4 +1,4 @@
-"""Starts by operator splitting, for coupled outputs and for several classes.
+"""Starts by operator splitting, for coupled outputs.
 
 The first Newton steps are the most expensive: hardly any entry is at a bound, so the
 Newton matrix includes all rows. A splitting step has one matrix for all outputs, with
@@ -20,27 +20,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nbsketch._machine.blas import eigh
-from nbsketch.losses import Loss
-from nbsketch.solvers._certified.search import cold_start, nested_sizes
+from nbsketch.solvers._certified.search import cold_start
 from nbsketch.solvers._newton.problem import NewtonProblem
 from nbsketch.solvers.design import ArrayDesign, Design
 from nbsketch.solvers.passes import WhitenedColumns
-from nbsketch.solvers.row_loss import row_loss
 from nbsketch.solvers.solution import State
 
 # Error of the eigenvalues of a Gram matrix over the largest, in units of rounding.
 _NOISE = 8.0
 # Residuals above this multiple of the mean are truncated for ridge regression.
 _OUTLYING = 10.0
-# Steps; sigma relative to the mean residual of ridge regression (larger is better after
-# few steps, smaller after many); its factor for Newton's method; and the
-# over-relaxation, with which the gap after 60 steps is a quarter (california: 1.6e-4,
-# not 8.8e-4) and a fit of quantiles takes 0.92 of the time.
-_COUPLED = (60, 2.0, 0.5, 0.8)
-# The same for several classes: over-relaxation gains 3 % there.
-_CLASSES = (8, 8.0, 1.0, 0.0)
-# With fewer classes the eigendecomposition saves no time.
-_LEAST = 3
+_STEPS = 60
+# Sigma relative to the mean residual of ridge regression: larger is better after few
+# steps, smaller after many.
+_SIGMA = 2.0
+# Factor of sigma for Newton's method.
+_FOLLOWING = 0.5
+# Over-relaxation: steps are longer by this share of the remaining split. The gap is
+# then a quarter (california: 1.6e-4, not 8.8e-4), the time of quantiles 0.92.
+_AHEAD = 0.8
 # Minimum work of a Newton step (a factorization and Gram matrices of some rows)
 # relative to two products with Z.
 _LARGE = 10.0
@@ -68,25 +66,18 @@ class Splitting:
         self.res = p.residual(self.coef, self.intercept)
         self._fit_ridge()
 
-    def run(
-        self, steps: int, relative_sigma: float, following: float, ahead: float
-    ) -> State:
-        """Return the point after some steps.
-
-        Sigma is relative to the mean residual; Newton's method continues with sigma
-        times `following`. Steps are over-relaxed: they are longer by a share `ahead` of
-        the remaining split.
-        """
+    def run(self) -> State:
+        """Return the point after all steps."""
         p = self.problem
-        sigma = relative_sigma * p.spread(self.res)
+        sigma = _SIGMA * p.spread(self.res)
         a = left = np.zeros_like(self.res)
-        for _ in range(steps):
-            point = self.res / sigma + ahead * left + a
+        for _ in range(_STEPS):
+            point = self.res / sigma + _AHEAD * left + a
             a = p.bounded(point)
             split = point - a
             self._move(*self._sums(self.res / sigma - split + a), sigma)
             left = self.res / sigma - split
-        return State(self.coef, self.intercept, a.T.copy(), following * sigma)
+        return State(self.coef, self.intercept, a.T.copy(), _FOLLOWING * sigma)
 
     def fit_constants(self) -> None:
         """Move the intercepts, if fitted, to the quantiles of the residuals."""
@@ -134,7 +125,7 @@ def splitting_start(problem: NewtonProblem) -> State:
     problem = replace(problem, design=_single(problem.design))
     search = Splitting(problem, start)
     search.fit_constants()
-    return search.run(*_COUPLED)
+    return search.run()
 
 
 def _single(design: Design) -> Design:
@@ -155,35 +146,6 @@ def _is_large(problem: NewtonProblem) -> bool:
     products = 4 * n * problem.rank * m
     newton = size**3 / 3 + _SOME_ROWS * n * problem.rank**2 * m
     return newton > _LARGE * products
-
-
-def class_starts(
-    design: Design,
-    labels: NDArray,
-    loss: Loss,
-    alpha: float,
-    sample_weight: NDArray | None,
-    fit_intercept: bool,
-) -> tuple[State | None, ...]:
-    """Return a start for each column of the labels (n, d); None to use the default.
-
-    It is faster for losses with kinks and at least three classes, unless there are so
-    many rows that samples of them are a better start.
-    """
-    n, d = labels.shape
-    rank = design.shape[1]
-    numbers = loss.elq if loss.is_classification else None
-    if numbers is None or numbers.gam > 0 or d < _LEAST or nested_sizes(n, rank):
-        return (None,) * d
-    y = np.ascontiguousarray(labels.T)
-    problem = NewtonProblem.of(
-        design, alpha, sample_weight, fit_intercept, y=y, T=np.eye(d),
-        losses=row_loss(loss, y),
-    )  # fmt: skip
-    start = State(np.zeros((rank, d)), np.zeros(d))
-    start = Splitting(problem, start).run(*_CLASSES)
-    columns = zip(start.coef.T, start.intercept, np.asarray(start.dual).T, strict=True)
-    return tuple(State(*column, start.sigma) for column in columns)
 
 
 def shared(design: Design, n_problems: int) -> Design:

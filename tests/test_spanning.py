@@ -9,6 +9,7 @@ from nbsketch import (
     JointQuantileRegressor,
     LaplacianKernel,
     PrecomputedKernel,
+    SketchedKernelClassifier,
     SketchedKernelRegressor,
 )
 from nbsketch._expansion import projection, spanning_rows
@@ -142,3 +143,20 @@ def test_rows_in_the_order_of_pivots_are_whitened_without_a_cut():
     Z = KERNEL(X, X[rows]) @ P
     assert_allclose(np.square(Z).sum(axis=1), 1.0, atol=1e-9)
     assert len(spanning_rows(np.zeros((5, 5)))) == 0
+
+
+@pytest.mark.filterwarnings("ignore:the solver stopped")
+def test_a_weak_penalty_is_raised_until_labels_with_a_margin_converge(monkeypatch):
+    monkeypatch.setattr(methods, "_FEATURE_ROWS", 100)
+    monkeypatch.setattr(methods, "_WEAK", 1.0)
+    monkeypatch.setattr(methods, "_MOST_STEPS", 3)
+    monkeypatch.setattr(sketched, "_PROBED", 200)
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-2, 2, size=(N, 2))
+    label = np.sin(2 * X[:, 0]) + X[:, 1] > 0
+    found = SketchedKernelClassifier(loss="hinge", kernel=KERNEL, random_state=0)
+    found.fit(X, label)
+    assert found.size_ < 200 and found.dual_gap_ <= methods.LARGEST_GAP
+    first = found.alpha_
+    monkeypatch.setattr(methods, "_MOST_STEPS", 200)
+    assert found.fit(X, label).alpha_ < first / 3.9

@@ -412,8 +412,9 @@ class SketchedModel(KernelExpansion, ABC):
         Returns
         -------
         FitPlan
-            Method, sketch size and how the penalty is chosen. Effects of `max_seconds`
-            and sizes chosen by ``size="auto"`` are determined only by `fit`.
+            Method, sketch size and how the penalty is chosen. Effects of `max_seconds`,
+            sizes chosen by ``size="auto"`` and landmarks that the others span are
+            determined only by `fit`.
 
         Examples
         --------

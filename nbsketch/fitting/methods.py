@@ -6,6 +6,7 @@
 `Nystrom`        least squares on a large sketch, by passes
 `Newton`         certified Newton steps on the features
 `Passes`         the same losses on a large sketch, by passes
+`SpanningRows`   the same losses on the features of few rows that span a large sketch
 `Dual`           the same losses on all rows, by Newton steps on the dual
 `Stochastic`     Adam or stochastic subgradient steps on the features, if requested
 ===============  ======================================================================
@@ -310,6 +311,18 @@ class Newton(Method):
         return self.objective.solve(design, self.alpha, options)
 
 
+class SpanningRows(Newton):
+    """Newton steps on the features of few rows that span the others."""
+
+    def _minimum(self, design: Design) -> FeatureSolution:
+        """Return the minimum; a chosen penalty is increased until it converges."""
+        options = self.plan.options()
+        for solution in self.objective.path(design, self._penalties(), options):
+            if solution.gap <= LARGEST_GAP or is_stopped():
+                break
+        return solution
+
+
 class DefaultLandmarks(Newton):
     """Newton steps on the default landmarks, with penalty and width chosen on a sample.
 
@@ -512,7 +525,7 @@ class Passes(Newton):
     def choose_alpha(self) -> Method:
         """Return the method with the penalty, or on features if few rows span."""
         chosen = super().choose_alpha()
-        return on_spanning_rows(chosen, Newton, chosen.known_alpha)
+        return on_spanning_rows(chosen, SpanningRows, chosen.known_alpha)
 
     @property
     def sample(self) -> type[SplitSample]:
@@ -578,7 +591,7 @@ class Dual(Newton):
         is_resolved = self._has_features or chosen.alpha > _WEAK
         if self.plan.alpha is not None or is_resolved:
             return chosen
-        return on_spanning_rows(chosen, Newton, chosen.known_alpha)
+        return on_spanning_rows(chosen, SpanningRows, chosen.known_alpha)
 
     def solve(self) -> FeatureSolution:
         """Return the solution; if the dual does not converge, few rows use features.

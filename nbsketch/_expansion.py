@@ -26,6 +26,9 @@ RANK_TOL = 1e-12
 # Remaining share of the largest diagonal element of S K S^T at which rows of a sketch
 # span the others. Below 3e-14, rounding makes one in six Cholesky factors fail.
 _SPAN_TOL = 1e-13
+# The same at which pivots may be cut: smooth kernels are far below, others with a few
+# equal landmarks far above.
+_CUT_TOL = 1e-8
 # Rounding units, over the square root of s, that are added to eigenvalues cut off.
 _JITTER = 0.25
 # Rows of features computed at a time: enough for BLAS, few enough for the cache.
@@ -198,9 +201,15 @@ def _pivoted(inner: NDArray, tol: float) -> tuple[NDArray, NDArray]:
     return factor[:rank, :rank], pivots[:rank].astype(np.int64) - 1
 
 
-def spanning_rows(inner: NDArray) -> NDArray:
-    """Return the rows of C = S K S^T that span the others, from the first pivot on."""
-    return _pivoted(inner, _SPAN_TOL)[1]
+def spanning_rows(inner: NDArray, most: int) -> NDArray:
+    """Return the first pivots of C = S K S^T, which span the other rows.
+
+    There are none if `most` pivots leave more than smooth kernels do.
+    """
+    factor, rows = _pivoted(inner, _SPAN_TOL)
+    if len(rows) > most and factor[most, most] ** 2 > _CUT_TOL * factor[0, 0] ** 2:
+        return rows[:0]
+    return rows[:most]
 
 
 def projection(inner: NDArray, tol: float = RANK_TOL) -> NDArray:

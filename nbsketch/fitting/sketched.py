@@ -56,9 +56,10 @@ _LEARNING = 0.4
 LEAST_ROWS = 30
 # Dask arrays with at most this many rows are gathered: one process is faster.
 _FEW_ROWS = 1000
-# Rows of a large sketch that are probed, and rows among which those are sought that
-# span the others.
+# Rows of a large sketch that are probed, the number of them that must span the others,
+# and rows among which those are sought that do for the sketch.
 _PROBED = 1250
+_SPANNING = 1000
 _SOUGHT = 4000
 
 
@@ -283,25 +284,23 @@ class SketchedData(NamedTuple):
         """Return the samples with few rows of a large sub-sample that span the others.
 
         Smooth kernels of few features have few, and the same functions; `most` are the
-        first pivots. The samples are unchanged if a part of the rows is independent.
+        first pivots. The samples are unchanged if more are needed.
         """
         size = self.sketch.shape[0]
         if size <= _PROBED or self.kernel.is_pairwise:
             return self
-        if not 0 < len(self._spanning_rows(_PROBED)) < _PROBED:
-            return self
-        return self._with_rows(self._spanning_rows(min(size, _SOUGHT))[:most])
+        for count, limit in ((_PROBED, _SPANNING), (min(size, _SOUGHT), most)):
+            rows = self._spanning_rows(count, limit)
+            if not len(rows):
+                return self
+        data = self._sketched(self.sketch.part(rows))  # in order of pivots
+        return data._replace(whiten=partial(projection, tol=0.0))
 
-    def _spanning_rows(self, count: int) -> NDArray:
-        """Return the rows that span `count` rows, each of which is a landmark."""
+    def _spanning_rows(self, count: int, most: int) -> NDArray:
+        """Return rows that span `count` rows, each of which is a landmark."""
         rows = np.arange(count) * self.sketch.shape[0] // count
         landmarks = self.sketch_map.landmarks[self.sketch.weights.indices[rows]]
-        return rows[spanning_rows(self.kernel(landmarks))]
-
-    def _with_rows(self, rows: NDArray) -> Self:
-        """Return the samples with these rows of the sketch, in order of pivots."""
-        data = self._sketched(self.sketch.part(rows))
-        return data._replace(whiten=partial(projection, tol=0.0))
+        return rows[spanning_rows(self.kernel(landmarks), most)]
 
 
 def draw_map(

@@ -197,7 +197,6 @@ def _pivoted(inner: NDArray, tol: float) -> tuple[NDArray, NDArray]:
     factor, pivots, rank, _ = scipy.linalg.lapack.dpstrf(
         core, tol=tol * top, lower=1, overwrite_a=1
     )
-    rank = rank if top > 0 else 0
     return factor[:rank, :rank], pivots[:rank].astype(np.int64) - 1
 
 

@@ -171,3 +171,9 @@ def test_equal_landmarks_of_a_rough_kernel_do_not_hide_the_others():
     C = LaplacianKernel(1.0)(np.repeat(X, 2, axis=0))
     assert len(spanning_rows(C, 200)) == 150
     assert len(spanning_rows(C, 100)) == 0
+
+
+def test_samples_in_single_precision_have_as_many(large, data):
+    X, f = data
+    found = [model(alpha=1e-6).fit(X[:N].astype(t), f[:N]).size_ for t in "fd"]
+    assert found[0] == pytest.approx(found[1], abs=3)

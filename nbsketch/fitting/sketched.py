@@ -300,7 +300,8 @@ class SketchedData(NamedTuple):
         """Return rows that span `count` rows, each of which is a landmark."""
         rows = np.arange(count) * self.sketch.shape[0] // count
         landmarks = self.sketch_map.landmarks[self.sketch.weights.indices[rows]]
-        return rows[spanning_rows(self.kernel(landmarks), most)]
+        # Rounding of float32 values would hide what the rows do not span.
+        return rows[spanning_rows(self.kernel(landmarks.astype(float)), most)]
 
 
 def draw_map(

@@ -33,7 +33,7 @@ def large(monkeypatch):
     monkeypatch.setattr(sizes, "_LARGE_WORK", 0)
     monkeypatch.setattr(sizes, "LEVELS_ROWS", 100)
     monkeypatch.setattr(sketched, "_PROBED", 200)
-    monkeypatch.setattr(sketched, "_SPANNING", 160)
+    monkeypatch.setattr(sketched, "_INDEPENDENT", 160)
 
 
 @pytest.fixture
@@ -91,7 +91,7 @@ def test_targets_without_noise(large, data, loss):
 def test_a_weak_penalty_needs_no_dual_on_all_rows(data, monkeypatch):
     monkeypatch.setattr(methods, "_FEATURE_ROWS", 100)
     monkeypatch.setattr(sketched, "_PROBED", 200)
-    monkeypatch.setattr(sketched, "_SPANNING", 160)
+    monkeypatch.setattr(sketched, "_INDEPENDENT", 160)
     X, f = data
     found = model("huber").fit(X[:N], f[:N])
     assert found.size_ < 200

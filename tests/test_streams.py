@@ -1,5 +1,6 @@
 """Streams whose first calls have few rows: these are held until there are enough."""
 
+import copy
 import pickle
 
 import numpy as np
@@ -272,3 +273,17 @@ def test_functions_as_kernels_are_fixed_by_name():
     with pytest.raises(ValueError, match="`kernel` must be dot as in the first call"):
         model.set_params(kernel="linear").partial_fit(X, Y)
     model.fit(X, Y).partial_fit(X, Y)
+
+
+def test_a_stream_goes_on_in_a_copy_of_a_model_with_objects_without_a_text():
+    class Product:
+        def __call__(self, X, Y):
+            return (1 + X @ Y.T) ** 2
+
+    X = np.random.default_rng(0).normal(size=(60, 2))
+    y = X[:, 0]
+    model = SketchedSGDRegressor(kernel=Product(), random_state=0).partial_fit(X, y)
+    again = copy.deepcopy(model).partial_fit(X, y)
+    assert np.array_equal(again.predict(X), model.partial_fit(X, y).predict(X))
+    with pytest.raises(ValueError, match=r"`kernel` must be .*Product object>"):
+        model.set_params(kernel="gaussian").partial_fit(X, y)

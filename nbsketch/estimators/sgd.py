@@ -1,5 +1,6 @@
 """Estimators by stochastic gradient descent on a sketched subspace; streams."""
 
+import re
 from abc import abstractmethod
 from collections.abc import Iterable
 from dataclasses import fields, replace
@@ -172,9 +173,12 @@ class DescentModel(_base.KernelExpansion):
 
     def _check_fixed(self) -> None:
         """Raise an error if a parameter has changed that the first samples fix."""
-        values = {name: getattr(self, name) for name in _FIXED}
-        # The text of a function has its address.
-        texts = {k: str(getattr(v, "__qualname__", v)) for k, v in values.items()}
+        # Copies do not share the address in the text of an object.
+        texts = {
+            name: re.sub(r" at 0x\w+", "", str(getattr(value, "__qualname__", value)))
+            for name in _FIXED
+            for value in [getattr(self, name)]
+        }
         before = self.__dict__.setdefault("_first_settings", texts)
         for name, text in texts.items():
             if text != before.get(name):

@@ -59,7 +59,7 @@ _FEW_ROWS = 1000
 # Rows of a large sketch that are probed, the number of them that must span the others,
 # and rows among which those are sought that do for the sketch.
 _PROBED = 1250
-_SPANNING = 1000
+_INDEPENDENT = 1000
 _SOUGHT = 4000
 
 
@@ -289,7 +289,7 @@ class SketchedData(NamedTuple):
         size = self.sketch.shape[0]
         if size <= _PROBED or self.kernel.is_pairwise:
             return self
-        for count, limit in ((_PROBED, _SPANNING), (min(size, _SOUGHT), most)):
+        for count, limit in ((_PROBED, _INDEPENDENT), (min(size, _SOUGHT), most)):
             rows = self._spanning_rows(count, limit)
             if not len(rows):
                 return self

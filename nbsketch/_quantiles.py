@@ -154,6 +154,8 @@ def as_values(y: ArrayLike, shape: tuple[int, ...]) -> NDArray:
     """Return values (*shape, k) for a `y` of shape (), (k,) or (*shape, k)."""
     with explaining({"y": y}):
         values = np.asarray(y, dtype=float)
+    if np.isnan(values).any():
+        raise ValueError(f"`y` must hold numbers, got {y!r:.60}")
     if values.ndim > 1 and values.shape[:-1] != shape:
         each = "".join(f"{size}, " for size in shape)
         raise ValueError(

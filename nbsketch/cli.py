@@ -71,8 +71,7 @@ def _parser() -> argparse.ArgumentParser:
         ("datasets", _datasets, "list the data sets, and shapes if they are on disk"),
         ("info", _info, "print versions, number of threads and cache folder"),
     ):
-        command = commands.add_parser(name, help=text, description=text)
-        command.set_defaults(run=run)
+        commands.add_parser(name, help=text, description=text).set_defaults(run=run)
     return parser
 
 

@@ -418,8 +418,7 @@ class _Game(NamedTuple):
             from shap.explainers import PermutationExplainer
 
         check_in_memory("X", X, "Shapley values of this model")
-        rows = self.encode(X)
-        every = np.vstack([self.background, rows])
+        every = np.vstack([self.background, self.encode(X)])
         columns = np.arange(every.shape[1])
 
         def value(places: NDArray) -> NDArray:

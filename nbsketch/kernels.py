@@ -202,8 +202,7 @@ class StationaryKernel(UnitKernel):
         varies = validation.varying_features(X)
         if varies.all() or not varies.any():
             return replace(self, bandwidth=median)
-        widths = np.where(varies, median, np.inf)
-        return replace(self, bandwidth=tuple(widths.tolist()))
+        return replace(self, bandwidth=tuple(np.where(varies, median, np.inf).tolist()))
 
     def compiled_form(self, n_features: int) -> CompiledForm:
         """Return the form for compiled code; the bandwidth must be a number."""

@@ -8,11 +8,12 @@ import numpy as np
 import pandas as pd
 import pytest
 from numpy.testing import assert_array_equal
-from sklearn.base import clone
+from sklearn.base import clone, is_regressor
 from sklearn.exceptions import NotFittedError
 
 import nbsketch
 from nbsketch import (
+    InputOutputKernelRegressor,
     JointQuantileRegressor,
     RandomFourierFeatures,
     SketchedFeatures,
@@ -345,9 +346,40 @@ def test_groups_of_a_wrong_shape_are_named(groups):
         clone(RIDGE).fit(X, y).fit_posterior(X, y, groups=groups)
 
 
-@pytest.mark.parametrize("value, words", [("a", "got 'a'"), (["b"], "in row 0")])
+@pytest.mark.parametrize(
+    "value, words",
+    [
+        ("a", "got 'a'"),
+        (["b"], "in row 0"),
+        (None, "got None"),
+        ([0.0, np.nan], r"got \[0.0, nan\]"),
+    ],
+)
 def test_values_of_a_distribution_are_named(value, words):
     X, y = data()
     for model in (JointQuantileRegressor(bandwidth=1.0), TabularKernelRegressor()):
         with pytest.raises(ValueError, match=f"`y` must .*{words}"):
             model.fit(X, y).predict_cdf(X, value)
+
+
+@pytest.mark.parametrize("columns", [1, 2])
+def test_sample_weight_of_two_axes_is_named(columns):
+    X, y = data()
+    weights = np.ones((40, columns))
+    words = rf"`sample_weight` must have shape \(n,\), got \(40, {columns}\)"
+    streams = SketchedSGDRegressor(size=5), SketchedSGDClassifier(size=5)
+    others = SpectralFilterRegressor(), JointQuantileRegressor(bandwidth=1.0)
+    models = *streams, *others, *(m for m in MODELS if hasattr(m, "score"))
+    logistic = clone(MODELS[1]).set_params(loss="logistic")
+    for model in (*models, ConformalClassifier(logistic)):
+        labels = y if is_regressor(model) else y > 0
+        calls = [getattr(clone(model), "partial_fit", model.fit), clone(model).fit]
+        for call in (*calls, clone(model).fit(X, labels).score):
+            for given in (weights, weights.tolist(), pd.DataFrame(weights)):
+                with pytest.raises(ValueError, match=words):
+                    call(X, labels, sample_weight=given)
+    structured = InputOutputKernelRegressor()
+    with pytest.raises(ValueError, match=words):
+        structured.fit(X, np.eye(40), sample_weight=weights)
+    with pytest.raises(ValueError, match=words):
+        clone(RIDGE).fit(X, y).fit_posterior(X, y, weights)

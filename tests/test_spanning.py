@@ -64,6 +64,17 @@ def test_fewer_landmarks_have_the_same_predictions(
     assert few.objective_ == pytest.approx(many.objective_, rel=0.05)
 
 
+@pytest.mark.parametrize("loss", LOSSES[:2])
+def test_the_summary_says_that_landmarks_were_dropped(large, data, loss):
+    X, f = data
+    text = model(loss, alpha=1e-4).fit(X[:N], f[:N]).summary()
+    assert "landmarks, which span the others of the default sketch" in text
+    assert "the landmarks span the others: more would hardly" in text
+    text = model(loss, alpha=1e-4, kernel=LaplacianKernel(1.0)).fit(X[:N], f[:N])
+    assert "span" not in text.summary()
+    assert "SubsamplingSketch (default)" in text.summary()
+
+
 def test_quantiles(large, data):
     X, f = data
     y = f[:N] + 0.1 * np.random.default_rng(1).normal(size=N)

@@ -275,6 +275,40 @@ def test_functions_as_kernels_are_fixed_by_name():
     model.fit(X, Y).partial_fit(X, Y)
 
 
+@pytest.mark.parametrize(
+    "before, after, changed",
+    [
+        (2, 2.0, 3),
+        (np.float32(2.0), 2, 2.5),
+        ([1, 2, 3], np.array([1.0, 2.0, 3.0]), (1.0, 2.0, 3.5)),
+    ],
+)
+@pytest.mark.parametrize("saved", [False, True])
+def test_equal_numbers_are_no_change_of_a_stream(
+    before, after, changed, saved, tmp_path
+):
+    rows = np.random.default_rng(0).normal(size=(60, 3))
+    model = SketchedSGDRegressor("gaussian", bandwidth=before, size=20, random_state=0)
+    model.partial_fit(rows, rows[:, 0])
+    if saved:
+        model.save(tmp_path / "model.npz")
+        model = nbsketch.load(tmp_path / "model.npz")
+    model.set_params(bandwidth=after).partial_fit(rows, rows[:, 0])
+    with pytest.raises(ValueError, match=r"`bandwidth` must be .* as in the"):
+        model.set_params(bandwidth=changed).partial_fit(rows, rows[:, 0])
+
+
+def test_one_of_many_bandwidths_is_a_change_of_a_stream():
+    rows = np.random.default_rng(0).normal(size=(60, 1500))
+    widths = np.full(1500, 40.0)
+    model = SketchedSGDRegressor("gaussian", bandwidth=widths, size=20, random_state=0)
+    model.partial_fit(rows, rows[:, 0])
+    widths = widths.copy()
+    widths[700] = 41.0
+    with pytest.raises(ValueError, match="`bandwidth` must be"):
+        model.set_params(bandwidth=widths).partial_fit(rows, rows[:, 0])
+
+
 def test_a_stream_goes_on_in_a_copy_of_a_model_with_objects_without_a_text():
     class Product:
         def __call__(self, X, Y):

@@ -88,8 +88,7 @@ class Jackknife:
 
     def predict(self, X: Any) -> NDArray:
         """Return the predictions by the model without each sample, (n, m, d)."""
-        rows = new_rows(self.model, X)
-        Z = posterior.features_of(self.model, self.projection, rows)
+        Z = posterior.features_of(self.model, self.projection, new_rows(self.model, X))
         changed = (Z @ self.changes)[:, :, None] * self.errors
         return (Z @ self.coef)[:, None, :] - changed
 

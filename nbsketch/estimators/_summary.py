@@ -15,7 +15,7 @@ from nbsketch.kernels import LinearKernel
 from nbsketch.losses import SquareLoss, fitted_loss
 from nbsketch.rows.inputs import is_pairwise
 from nbsketch.rows.transform import InputScaler
-from nbsketch.sketches import LandmarkSketch, SubsamplingSketch
+from nbsketch.sketches import LandmarkSketch, Sketch, SubsamplingSketch
 
 # Number of kept features to list.
 _MOST_NAMES = 10
@@ -114,6 +114,8 @@ def _more(model: Any) -> str:
         return "all columns are features: no sketch is more accurate"
     if model.sketch_.is_identity:
         return "all samples are used: no sketch is more accurate"
+    if _is_spanning(model):
+        return "the landmarks span the others: more would hardly lower the error"
     path = getattr(model, "size_path_", None)
     if path is None or len(path["loss"]) < 2:
         return _limit(model)
@@ -164,12 +166,19 @@ def _recipe(model: Any) -> str:
     """Return the kind of sketch, and whether it was passed or is the default."""
     if _has_columns(model):
         return "the columns of X"
+    if _is_spanning(model):
+        return "which span the others of the default sketch"
     if model.sketch is None:
         exact = model.sketch_.is_identity
         kind = "identity" if exact else type(_drawn_by(model)).__name__
         return f"{kind} (default)"
     given = isinstance(model.sketch, str)
     return f"{model.sketch if given else type(model.sketch).__name__} (given)"
+
+
+def _is_spanning(model: Any) -> bool:
+    """Return whether default landmarks that others span were dropped."""
+    return model.sketch is None and type(_drawn_by(model)) is Sketch
 
 
 def _has_columns(model: Any) -> bool:

@@ -62,8 +62,7 @@ def fit_posterior(model: Any, rows: TrainingRows) -> dict[str, Any]:
             f"`X` must hold the {expected} samples of positive weight passed to `fit`, "
             f"got {given}: pass the same data"
         )
-    Y = rows.y.reshape(given, -1)
-    return _parts(model, rows.X, Y, rows.relative_weights)
+    return _parts(model, rows.X, rows.y.reshape(given, -1), rows.relative_weights)
 
 
 def _parts(model: Any, X: Any, Y: NDArray, w: NDArray | None) -> dict[str, Any]:

@@ -270,8 +270,7 @@ class SketchedKernelRegressor(
             kept = problem.kept
             self.suspects_ = np.sort(suspects if kept is None else kept[suspects])
             reason = "the square loss excludes none"
-            told = outlier_warning(len(suspects), len(drawn), reason)
-            warn(told)
+            warn(outlier_warning(len(suspects), len(drawn), reason))
 
     def _left_out(self, rows: Any, Y: NDArray, n: int) -> NDArray:
         """Return the leave-one-out residuals of a model on all samples."""

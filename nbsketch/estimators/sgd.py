@@ -50,6 +50,17 @@ _FIXED = (
 )
 
 
+def _comparable(value: Any) -> Any:
+    """Return a parameter as numbers, names or None, which are equal in a copy.
+
+    Other objects are texts without their address.
+    """
+    plain = np.asarray(value).tolist()
+    if isinstance(plain, str | int | float | list | None):
+        return plain
+    return re.sub(r" at 0x\w+", "", str(getattr(value, "__qualname__", value)))
+
+
 @validation.declares_parameters
 class DescentModel(_base.KernelExpansion):
     """Base of the estimators by stochastic gradients.
@@ -173,18 +184,13 @@ class DescentModel(_base.KernelExpansion):
 
     def _check_fixed(self) -> None:
         """Raise an error if a parameter has changed that the first samples fix."""
-        # Copies do not share the address in the text of an object.
-        texts = {
-            name: re.sub(r" at 0x\w+", "", str(getattr(value, "__qualname__", value)))
-            for name in _FIXED
-            for value in [getattr(self, name)]
-        }
-        before = self.__dict__.setdefault("_first_settings", texts)
-        for name, text in texts.items():
-            if text != before.get(name):
+        settings = {name: _comparable(getattr(self, name)) for name in _FIXED}
+        before = self.__dict__.setdefault("_first_settings", settings)
+        for name, value in settings.items():
+            if value != before.get(name):
                 raise ValueError(
                     f"`{name}` must be {before.get(name)} as in the first call of this "
-                    f"stream, got {text}: call `fit`, or clone the model, to change it"
+                    f"stream, got {value}: call `fit`, or clone the model, to change it"
                 )
 
     def _fewest_rows(self) -> int:
@@ -269,10 +275,10 @@ class DescentModel(_base.KernelExpansion):
 
         The sketch of a stream has at most as many rows as samples have arrived.
         """
-        self.__dict__.pop("_first_settings", None)
-        self._check_fixed()
         plan = Plan.of(self, alpha=self.alpha or None)
         plan.check_size_is_fixed()
+        self.__dict__.pop("_first_settings", None)
+        self._check_fixed()
         plan = plan.within(len(rows.y)) if is_stream else plan
         problem = Problem(rows.X, objective, plan, self._one_target, kept=rows.kept)
         return sketch_rows(problem, default_size, is_stream=is_stream)
@@ -559,8 +565,7 @@ class SketchedSGDRegressor(_base.ResidualLoss, _base.RegressorScore, DescentMode
         return rows._replace(y=Y)
 
     def _objective(self, Y: NDArray, weights: NDArray | None) -> Any:
-        loss = fitted_loss(self)
-        return regression_objective(Y, weights, self.fit_intercept, loss)
+        return regression_objective(Y, weights, self.fit_intercept, fitted_loss(self))
 
 
 @validation.declares_parameters

@@ -258,8 +258,7 @@ class Method(ABC):
         kind = self.objective.loss_kind
         on_features = kind != "square" and not sketch.is_identity
         kind = None if on_features else kind
-        least = least_tol(kind, sketch.is_identity, sketch.shape[1])
-        return max(least, self.plan.tol)
+        return max(least_tol(kind, sketch.is_identity, sketch.shape[1]), self.plan.tol)
 
     def _penalties(self) -> list[float]:
         """Return the penalty; if chosen on a sample, also stronger ones."""
@@ -307,8 +306,7 @@ class Newton(Method):
         return projection, centered(design) if is_free else design
 
     def _minimum(self, design: Design) -> FeatureSolution:
-        options = self.plan.options()
-        return self.objective.solve(design, self.alpha, options)
+        return self.objective.solve(design, self.alpha, self.plan.options())
 
 
 class SpanningRows(Newton):

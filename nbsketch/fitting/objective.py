@@ -198,8 +198,7 @@ class Objective(ABC):
         weights = None
         if self.weights is not None and self.weights[rows].any():
             weights = self.weights[rows] / self.weights[rows].mean()
-        targets = self.targets[rows]
-        return replace(self, targets=targets, weights=weights, folds=None)
+        return replace(self, targets=self.targets[rows], weights=weights, folds=None)
 
     def mean_loss(self, fitted: NDArray) -> float:
         """Return the weighted mean loss of predictions."""

@@ -301,8 +301,7 @@ class JointQuantileObjective(Objective):
 
     @property
     def _stochastic(self) -> dict[str, Any]:
-        shape = {"T": self.factor, "quantiles": self.quantiles}
-        return {"loss": PinballLoss(), **shape}
+        return {"loss": PinballLoss(), "T": self.factor, "quantiles": self.quantiles}
 
     def _solve(self, design: Design, y: NDArray, alpha: float, **options: Any) -> Any:
         return solve_joint_pinball(

@@ -405,8 +405,7 @@ class _Part:
             solution = solve(Z, alpha, options)
         self.least = solution.objective
         self._start = solution.as_start()
-        rows = self._design.gather(self._test)
-        return rows.mv(solution.coef) + solution.intercept
+        return self._design.gather(self._test).mv(solution.coef) + solution.intercept
 
     def _features(self) -> Design:
         if self._gathered is not None:
@@ -420,8 +419,7 @@ class _Part:
 def held_out_errors(validation: Any, fits: Sequence[NDArray]) -> NDArray:
     """Return mean losses (k,) of predictions (k arrays (n, d)) on the counted rows."""
     rows = counted_rows(validation, fits)
-    part = validation.take(rows)
-    return np.array([part.mean_loss(fitted[rows]) for fitted in fits])
+    return np.array([validation.take(rows).mean_loss(fitted[rows]) for fitted in fits])
 
 
 def counted_rows(validation: Any, fits: Sequence[NDArray]) -> NDArray:

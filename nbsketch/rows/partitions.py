@@ -57,8 +57,7 @@ def as_dask_array(name: str, value: Any, ndim: int | None = None) -> Any:
     ndim : int or None
         Expected number of axes. None: any.
     """
-    da = dask_module("dask.array")
-    is_array = isinstance(value, da.Array)
+    is_array = isinstance(value, dask_module("dask.array").Array)
     if not (is_array or hasattr(value, "to_dask_array")):
         raise TypeError(
             f"`{name}` must be a dask array or data frame, got {type(value).__name__}"
@@ -298,9 +297,9 @@ def frame_parts(*frames: Any) -> list[Any] | None:
     Separate frames would each have their own shuffle, of their own columns.
     """
     first, *others = frames
-    if not all(hasattr(frame, "map_partitions") for frame in frames):
-        return None
-    if any(frame.npartitions != first.npartitions for frame in others):
+    if not all(hasattr(frame, "map_partitions") for frame in frames) or any(
+        frame.npartitions != first.npartitions for frame in others
+    ):
         return None
     options = {"align_dataframes": False, "enforce_metadata": False}
     pairs = first.map_partitions(_tuple, *others, meta=first._meta, **options)

@@ -413,8 +413,7 @@ class SizedRecipe(SketchRecipe):
         self, n: int, rng: Any = None, *, X: Any = None, kernel: Any = None
     ) -> Sketch:
         """Draw the sketch of n samples: see `SketchRecipe.draw`."""
-        n = self._check_rows(n)
-        return self._draw(n, Origin(self, draw_seed(rng)))
+        return self._draw(self._check_rows(n), Origin(self, draw_seed(rng)))
 
     @abstractmethod
     def draw_matrix(self, n: int, seed: int) -> Any:
@@ -486,8 +485,7 @@ def signs(seed: int, rows: int, columns: int = 1) -> NDArray:
 
 def integers(seed: int, rows: int, columns: int, n: int) -> NDArray:
     """Return (rows, columns) uniform integers below n, each row from its stream."""
-    numbers = uniforms(seed, rows, columns)
-    return np.minimum((numbers * n).astype(np.int64), n - 1)
+    return np.minimum((uniforms(seed, rows, columns) * n).astype(np.int64), n - 1)
 
 
 def start_of_permutation(seed: int, size: int, n: int) -> NDArray:

@@ -115,8 +115,7 @@ class ScratchDesign(IndexedDesign):
 
     def collect(self) -> NDArray:
         """Return all features as an array mapped to the file."""
-        mapping = np.memmap(self._file, self.dtype, mode="r", shape=self.shape)
-        return np.asarray(mapping)
+        return np.asarray(np.memmap(self._file, self.dtype, mode="r", shape=self.shape))
 
 
 class RowsDesign(Design):

@@ -312,8 +312,7 @@ class SetPerRow(NamedTuple):
 
     def pick(self, index: NDArray) -> Any:
         """Return the candidate with the given index for each sample."""
-        chosen = [s[i : i + 1] for s, i in zip(self.sets, index, strict=True)]
-        return stack(chosen)
+        return stack([s[i : i + 1] for s, i in zip(self.sets, index, strict=True)])
 
 
 def one_set(training: TrainingOutputs, candidates: Any = None) -> OneSet:

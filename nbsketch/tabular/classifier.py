@@ -6,12 +6,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_array, column_or_1d
 
-from nbsketch._report.validation import as_labels, declares_parameters, explaining, warn
+from nbsketch._report.validation import declares_parameters, explaining, warn
 from nbsketch.estimators._base import ClassifierScore, LogProbabilities
 from nbsketch.rows.class_weights import weights_of_classes
-from nbsketch.rows.inputs import check_weights, rowwise, table_by_row
+from nbsketch.rows.inputs import check_weights, labels_of_rows, rowwise, table_by_row
 from nbsketch.solvers.left_out import effective_number
 from nbsketch.tabular._model import TabularModel
 from nbsketch.tabular.calibration import N_SLOPES, calibrate, two_columns
@@ -92,9 +91,7 @@ class TabularKernelClassifier(ClassifierScore, LogProbabilities, TabularModel):
         self, X: Any, y: Any, sample_weight: Any
     ) -> tuple[NDArray, NDArray | None]:
         with explaining({"y": y}, labels=True):
-            labels = column_or_1d(as_labels("y", y), warn=True)
-            if labels.dtype.kind == "f":
-                check_array(labels, ensure_2d=False, input_name="y")
+            labels = labels_of_rows("y", y)
             check_classification_targets(labels)
         if labels.dtype.kind == "O":
             labels = np.asarray(labels.tolist())
@@ -131,8 +128,7 @@ class TabularKernelClassifier(ClassifierScore, LogProbabilities, TabularModel):
     @rowwise(table_by_row)
     def predict(self, X: Any) -> NDArray:
         """Return the most probable label for each sample of X, (n,)."""
-        chances = self.predict_proba(X)
-        return self.classes_[chances.argmax(axis=1)]
+        return self.classes_[self.predict_proba(X).argmax(axis=1)]
 
     def _calibrate(
         self, scores: NDArray, index: NDArray, weights: NDArray, values: list[NDArray]

@@ -76,8 +76,7 @@ class Column:
         numbers = self.numbers(values)
         if not self.marked:
             return numbers
-        mark = np.where(np.isnan(numbers[:, :1]), np.nan, 0.0)
-        return np.hstack([numbers, mark])
+        return np.hstack([numbers, np.where(np.isnan(numbers[:, :1]), np.nan, 0.0)])
 
     def numbers(self, values: Values) -> NDArray:
         """Return the values as numbers, NaN if missing."""

@@ -124,8 +124,7 @@ def fit_machine(
         budget = Budget(_ITERATIONS, _SEARCHED * seconds_left(), report_search)
         log_unit = np.log(unit)
         machine, used, residual, order, work = _fit(rows, loss, rng, budget, log_unit)
-    left_out = LeftOutRows(kept[used], residual, kept, order, work, suspects, unit)
-    return machine, left_out
+    return machine, LeftOutRows(kept[used], residual, kept, order, work, suspects, unit)
 
 
 def unit_of(loss: Loss | None, data: Training) -> float:

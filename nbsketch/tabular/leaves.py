@@ -103,8 +103,7 @@ def solve_leaf(
         return Leaf(coef, intercept, coef[:0])
     if labels is not None:
         invert_factor(A)
-        residual = _without_blocks(np.tril(A), u, coef, labels)
-        return Leaf(coef, intercept, residual)
+        return Leaf(coef, intercept, _without_blocks(np.tril(A), u, coef, labels))
     # Columns of L^-1 have zeros above their diagonal.
     corner = A if last == len(Y) else np.array(A[-last:, -last:], order="F")
     invert_factor(corner)

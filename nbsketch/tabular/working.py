@@ -76,8 +76,7 @@ class WorkingLoss(NamedTuple):
 
     def take(self, index: NDArray) -> WorkingLoss:
         """Return the loss at some rows."""
-        targets = self.targets[index]
-        return self._replace(targets=targets, weights=self.weights[index])
+        return self._replace(targets=self.targets[index], weights=self.weights[index])
 
     def scaled(self, scores: NDArray) -> WorkingLoss:
         """Return the loss with a threshold, if it has none."""

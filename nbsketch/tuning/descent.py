@@ -80,8 +80,7 @@ class Budget:
 
     def share(self, iterations: int) -> Budget:
         """Return a separate budget, at most as large, with the same end time."""
-        left = self._end - time.monotonic()
-        return Budget(min(iterations, self.iterations), left)
+        return Budget(min(iterations, self.iterations), self._end - time.monotonic())
 
     @property
     def is_spent(self) -> bool:

@@ -159,8 +159,7 @@ class CoupledPreconditioner(LowRankPreconditioner):
         k = G.shape[1]
         mixed = np.tensordot(G.reshape(len(self.T), m, k), self.T, (0, 0))
         flat = mixed.transpose(0, 2, 1).reshape(m, d * k)
-        table = (self.factor.T @ flat).reshape(n, d, k)
-        return table[self.row, self.output]
+        return (self.factor.T @ flat).reshape(n, d, k)[self.row, self.output]
 
 
 ResultT = TypeVar("ResultT")

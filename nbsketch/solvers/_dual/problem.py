@@ -82,8 +82,7 @@ class DualProblem:
     def _part(self, part: slice) -> Self:
         y = self.y[part]
         weights = self.weights[part]
-        rows = self.rows.take(part)
-        return replace(self, y=y, weights=weights, rows=rows, outputs=1)
+        return replace(self, y=y, weights=weights, rows=self.rows.take(part), outputs=1)
 
     def point(self, res: NDArray, sigma: float, center: NDArray) -> Point:
         """Return the dual point of the loss smoothed by sigma around a center."""

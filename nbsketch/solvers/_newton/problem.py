@@ -270,8 +270,7 @@ class NewtonProblem:
             a, gradient = self._balanced(a, gradient, rate)
         if self.ordered:
             b, res = self._uncrossed(b, res)
-        young = self.young(res, a)
-        return self.certificate(W, b, a, gradient, self.values(res), young)
+        return self.certificate(W, b, a, gradient, self.values(res), self.young(res, a))
 
     def certificate(
         self,

@@ -374,6 +374,5 @@ def as_targets(y: Any, n: int) -> NDArray:
     if values.ndim == 1 and len(classes) and is_label:
         return (values[:, None] == classes).astype(float)
     targets = values.reshape(n, -1).astype(float)
-    if not np.isfinite(targets).all():
-        raise ValueError(validation.not_finite("y", targets.reshape(values.shape)))
+    validation.check_finite("y", targets.reshape(values.shape))
     return targets

@@ -31,7 +31,7 @@ EACH_KIND = pytest.mark.parametrize("kind", [sp.csr_array, sp.csc_array, sp.csr_
 @EACH_KIND
 @EACH_BAD
 def test_a_sketch_of_a_matrix_of_the_user(attribute, value, kind):
-    with pytest.raises(ValueError, match="`matrix` must have"):
+    with pytest.raises(ValueError, match=r"`matrix(.indices)?` must"):
         Sketch(crafted(attribute, value, kind))
 
 
@@ -46,7 +46,7 @@ def test_rows_and_landmarks(attribute, value):
         lambda: Gram(kernel, good, bad),
         lambda: Gram(kernel, X, bad),
     ):
-        with pytest.raises(ValueError, match="must have"):
+        with pytest.raises(ValueError, match=r"must (have|be in)"):
             call()
 
 
@@ -54,7 +54,7 @@ def test_rows_and_landmarks(attribute, value):
 @EACH_BAD
 def test_a_sparse_factor_of_a_gram_matrix(attribute, value, kind):
     bad = crafted(attribute, value, kind, (12, 3))
-    with pytest.raises(ValueError, match="`B` must have"):
+    with pytest.raises(ValueError, match=r"`B(.indices)?` must"):
         Gram(LinearKernel(), X) @ bad
 
 
@@ -86,9 +86,9 @@ def test_outputs_of_a_structured_predictor(attribute, value):
     model = nbsketch.InputOutputKernelRegressor(bandwidth=1.0, output_bandwidth=1.0)
     model.fit(np.eye(4), sp.csr_array(np.ones((4, 3))))
     bad = crafted(attribute, value)
-    with pytest.raises(ValueError, match="`Y` must have"):
+    with pytest.raises(ValueError, match=r"`Y(.indices)?` must"):
         model.fit(np.eye(4), bad)
-    with pytest.raises(ValueError, match="`candidates` must have"):
+    with pytest.raises(ValueError, match=r"`candidates(.indices)?` must"):
         model.predict(np.eye(4), bad)
 
 

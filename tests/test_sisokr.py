@@ -63,8 +63,8 @@ def tiny(monkeypatch):
 
 
 def test_the_command_writes_table_and_figure(tiny, tmp_path, capsys, monkeypatch):
-    command = ["reproduce", "sisokr", "--quick", "--out", str(tmp_path)]
-    assert cli.main(command) == 0
+    options = ["--quick", "--out", str(tmp_path)]
+    assert cli.main(["reproduce", "sisokr", *options]) == 0
     shown = capsys.readouterr().out
     assert "absent was not found. Fetch it from elsewhere." in shown
     rows = _report.read_csv(tmp_path / "sisokr.csv")
@@ -74,22 +74,25 @@ def test_the_command_writes_table_and_figure(tiny, tmp_path, capsys, monkeypatch
     assert_allclose(
         rows[3]["training_faster"], rows[0]["training"] / rows[3]["training"]
     )
+    command = ["reproduce", "sisokr_synthetic", *options]
+    assert cli.main(command) == 0
     files = [f"sisokr_synthetic.{kind}" for kind in ("csv", "md", "png")]
     assert all((tmp_path / name).stat().st_size > 100 for name in files)
     # the figure again, from its file alone
     (tmp_path / "sisokr_synthetic.png").unlink()
-    monkeypatch.setattr(multilabel, "SETTINGS", None)
+    monkeypatch.setattr(least_squares, "make_problem", None)
     assert cli.main([*command, "--plot-only"]) == 0
     assert (tmp_path / "sisokr_synthetic.png").exists()
 
 
-def test_the_set_of_the_size_of_bookmarks_is_not_quick(tiny, tmp_path, monkeypatch):
-    calls = []
-    monkeypatch.setattr(multilabel, "LARGE", lambda out: calls.append("run"))
-    monkeypatch.setattr(least_squares, "run", lambda *a: calls.append(a))
-    multilabel.run(replicates=1, quick=True)
-    multilabel.run(replicates=1)
-    assert calls == [(1, True, None, False), (1, False, None, False), "run"]
+def test_the_set_of_the_size_of_bookmarks(monkeypatch):
+    monkeypatch.setattr(multilabel, "LARGE", [None, [400, 100, 50, 20]])
+    monkeypatch.setattr(multilabel, "N_WORDS", 120)
+    monkeypatch.setattr(multilabel, "N_LABELS", 8)
+    (row,) = multilabel.RUNS["sisokr_large"](quick=True)
+    assert (row["rows"], row["test_rows"]) == (400, 100)
+    assert (row["input_size"], row["output_size"]) == (50, 20)
+    assert 0 < row["f1"] <= 100
 
 
 def test_sizes_of_both_sides_are_scored(tiny, monkeypatch, tmp_path):
@@ -136,8 +139,7 @@ def test_excess_risk_is_the_distance_from_the_best_predictions(tiny):
 
 def test_exact_methods_are_left_out_on_many_rows(tiny, monkeypatch):
     monkeypatch.setattr(multilabel, "MOST_EXACT_ROWS", 59)
-    monkeypatch.setattr(multilabel.least_squares, "run", lambda *arguments: None)
-    rows = multilabel.run(replicates=1, quick=True)
+    rows = multilabel.RUNS["sisokr"](replicates=1, quick=True)
     assert [row["method"] for row in rows] == ["SIOKR", "SISOKR"]
     assert rows[0]["training_faster"] is None
 

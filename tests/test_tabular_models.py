@@ -18,6 +18,7 @@ from nbsketch import (
     TabularKernelClassifier,
     TabularKernelRegressor,
 )
+from nbsketch.files import Encoder
 from nbsketch.tabular import fit
 from nbsketch.tabular.ridge import LandmarkFunction
 
@@ -239,10 +240,11 @@ def test_predictions_are_the_stack_of_base_and_leaves(leaves, new):
         out += weight * member.predict(points, machine.rows)
     out = machine.center + machine.spread * out
     assert_allclose(leaves.predict(new[0][:50]), out[:, 0], rtol=1e-10)
-    base, *others = machine.members
-    trees = [member.tree for member in others]
-    stored = sum(tree.coef.size + tree.partition.order.size for tree in trees)
-    assert machine.n_numbers() == machine.rows.size + base.landmarks.size + stored
+    encode = Encoder()
+    encode(machine, "machine")
+    size = sum(array.nbytes for array in encode.arrays.values())
+    assert size > machine.rows.nbytes
+    assert f"model of {size / 1e6:.3g} MB" in leaves.summary()
 
 
 def test_pickles_do_not_have_what_predictions_prepare(leaves, new):

@@ -260,8 +260,8 @@ def array(
     def rule(name: str, value: Any, scope: Scope) -> None:
         validation.check_array_of(name, value, kinds, len(names))
         scope.bind_axes(name, names, value.shape)
-        if finite and value.dtype.kind == "f" and not np.isfinite(value).all():
-            raise ValueError(f"`{name}` must be finite, got NaN or infinity")
+        if finite and value.dtype.kind == "f":
+            validation.check_finite(name, value)
         if positive and not (value > 0).all():
             raise ValueError(f"`{name}` must be positive, got other numbers")
 

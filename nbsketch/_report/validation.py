@@ -216,7 +216,7 @@ def check_matrix(name: str, value: Any, *, n_features: int | None = None) -> NDA
     array = np.asarray(value)
     dtype = _checked_dtype(name, array, n_features)
     array = np.ascontiguousarray(array, dtype=dtype)
-    _check_finite(name, array)
+    check_finite(name, array)
     return array
 
 
@@ -226,7 +226,7 @@ def check_rows(name: str, value: Any, *, n_features: int | None = None) -> Any:
         return check_matrix(name, value, n_features=n_features)
     dtype = _checked_dtype(name, value, n_features)
     rows = as_csr(value.astype(dtype, copy=False), name)
-    _check_finite(name, rows)
+    check_finite(name, rows)
     return rows
 
 
@@ -261,7 +261,7 @@ def csr_from_parts(
     check_array_of(f"{name}.data", data, "fiub", 1)
     check_array_of(f"{name}.indices", indices, "iu", 1)
     check_array_of(f"{name}.indptr", indptr, "iu", 1)
-    _check_finite(name, data)
+    check_finite(name, data)
     _check_compressed(name, indptr, indices, data.size, (rows, columns))
     matrix = sp.csr_array((data, indices, indptr), shape=(rows, columns))
     if not matrix.has_canonical_format:
@@ -285,11 +285,7 @@ def _check_compressed(
             f"`{name}` must have {used} nonzeros, got {indices.size} indices and "
             f"{size} values"
         )
-    if used and not 0 <= indices[:used].min() <= indices[:used].max() < n_minor:
-        raise ValueError(
-            f"`{name}` must have indices in [0, {n_minor - 1}], got "
-            f"{indices[:used].min()} to {indices[:used].max()}"
-        )
+    check_indices(f"{name}.indices", indices[:used], n_minor)
 
 
 def check_array_of(
@@ -324,10 +320,12 @@ def _checked_dtype(name: str, array: Any, n_features: int | None) -> type[np.flo
     return np.float32 if array.dtype == np.float32 else np.float64
 
 
-def _check_finite(name: str, value: Any) -> None:
+def check_finite(name: str, value: Any) -> None:
+    """Raise an error if an array or a sparse matrix has NaN or infinity."""
     values = value.data if sp.issparse(value) else value
     if not np.isfinite(values).all():
-        raise ValueError(not_finite(name, value))
+        message = f"`{name}` must be finite, got NaN or infinity{_places(value)}"
+        raise ValueError(message)
 
 
 def check_positives(name: str, values: Any) -> list[float]:
@@ -471,7 +469,7 @@ def as_numbers(y: Any) -> Any:
         return y
     with explaining({"y": y}):
         numbers = array.astype(np.float64)
-        _check_finite("y", numbers)
+        check_finite("y", numbers)
     return numbers
 
 
@@ -698,28 +696,23 @@ def _contains(name: str, value: Any, labels: Any, origin: str = "") -> str:
     return f"{message}; {_REMEDIES[name]}" if name in _REMEDIES else message
 
 
-def not_finite(name: str, value: Any) -> str:
-    """Return the message for an array or a sparse matrix with NaN or infinity."""
-    return f"`{name}` must be finite, got NaN or infinity{_places(value)}"
-
-
 def _places(value: Any, labels: Any = None) -> str:
     """Return the number of non-finite values, with their rows and columns."""
     if sp.issparse(value):
         entries = value.tocoo()
         values = entries.data
-        index = [entries.row, entries.col]
+        bad = ~np.isfinite(values)
+        index = tuple(axis[bad] for axis in entries.coords)
     else:
         values = value
-        index = list(np.indices(value.shape))
-    bad = ~np.isfinite(values)
-    where = f" in {int(bad.sum())} of {values.size} values"
+        index = np.nonzero(np.atleast_1d(~np.isfinite(values)))
+    where = f" in {index[0].size} of {values.size} values"
     if value.ndim not in (1, 2):
         return where
-    rows = listed("row", np.unique(index[0][bad]))
+    rows = listed("row", np.unique(index[0]))
     if value.ndim == 1:
         return f"{where}, {rows}"
-    return f"{where}, {rows} and {listed('column', np.unique(index[1][bad]), labels)}"
+    return f"{where}, {rows} and {listed('column', np.unique(index[1]), labels)}"
 
 
 def _labels(index: NDArray, labels: Any) -> list[Any]:

@@ -69,7 +69,8 @@ def entries_of(model: Any) -> Iterator[tuple[str, str]]:
     landmarks = model.landmarks_.shape[0]
     sizes = f"size {size}, rank {model.rank_}, {landmarks} landmarks"
     yield "sketch", f"{sizes}, {_recipe(model)}"
-    yield "prediction", f"{landmarks} kernel values per sample, {_memory(model)}"
+    parts = [model.landmarks_, model.sketch_, model.coef_]
+    yield "prediction", f"{landmarks} kernel values per sample, {memory_of(parts)}"
     path = getattr(model, "size_path_", None)
     if path is not None:
         steps = zip(path["size"], path["loss"], strict=True)
@@ -193,10 +194,10 @@ def _drawn_by(model: Any) -> Any:
     return getattr(model.sketch_.origin, "recipe", model.sketch_)
 
 
-def _memory(model: Any) -> str:
-    """Return the memory used for prediction, equal to an uncompressed model file."""
+def memory_of(parts: Any) -> str:
+    """Return the memory of the parts of a model, as in an uncompressed model file."""
     encode = Encoder()
-    encode([model.landmarks_, model.sketch_, model.coef_], "model")
+    encode(parts, "model")
     return f"model of {sum(a.nbytes for a in encode.arrays.values()) / 1e6:.3g} MB"
 
 

@@ -15,7 +15,7 @@ from nbsketch.fitting.objectives import ScalarObjective
 from nbsketch.fitting.plan import Plan
 from nbsketch.fitting.sketched import SketchedData
 from nbsketch.losses import LogisticLoss, Loss, as_loss, fitted_loss
-from nbsketch.rows.class_weights import weights_of_classes
+from nbsketch.rows.class_weights import columns_of_classes, weights_of_classes
 from nbsketch.rows.inputs import TrainingRows, available_where, row_by_row, rowwise
 from nbsketch.solvers.left_out import Folds
 
@@ -50,9 +50,7 @@ class OneVsRest(ClassifierScore):
         """Set `classes_` to the sorted distinct labels."""
         self.classes_ = np.unique(y)
         self.loss_ = self._margin_loss()
-        count = len(self.classes_)
-        if count < 2:
-            raise ValueError(f"`y` must hold at least two classes, got {count} class")
+        columns_of_classes(self.classes_)
 
     def _signs(self, y: NDArray, name: str = "y") -> NDArray:
         """Return -1 or 1 for each sample and class (one column for two classes).
@@ -68,9 +66,7 @@ class OneVsRest(ClassifierScore):
                 + hint * (name == "y")
             )
         index = np.searchsorted(classes, y)
-        count = len(classes)
-        columns = np.array([1]) if count == 2 else np.arange(count)
-        return np.where(index[:, None] == columns, 1.0, -1.0)
+        return np.where(index[:, None] == columns_of_classes(classes), 1.0, -1.0)
 
     def _folds(self, rows: TrainingRows, groups: Any) -> Folds | None:
         """Return the validation folds of `cv`; each class keeps training samples."""

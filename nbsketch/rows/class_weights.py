@@ -45,6 +45,14 @@ def weights_of_classes(
     return out
 
 
+def columns_of_classes(classes: NDArray) -> NDArray:
+    """Return the classes with an output, by index: of two classes, only the second."""
+    count = len(classes)
+    if count < 2:
+        raise ValueError(f"`y` must hold at least two classes, got {count} class")
+    return np.array([1]) if count == 2 else np.arange(count)
+
+
 def check_sum(name: str, weights: NDArray) -> None:
     """Check that the sum of weights is finite, without an overflow."""
     largest = np.finfo(np.float64).max / len(weights)

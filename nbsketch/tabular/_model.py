@@ -20,7 +20,7 @@ from nbsketch._report.validation import (
     row_weights,
     warn,
 )
-from nbsketch.estimators._summary import summary_text
+from nbsketch.estimators._summary import memory_of, summary_text
 from nbsketch.files import SaveMixin
 from nbsketch.fitting.callbacks import CallbackSupportMixin, watched_fit
 from nbsketch.losses import Loss
@@ -317,8 +317,7 @@ class TabularModel(SaveMixin, CallbackSupportMixin, BaseEstimator):
             limit = self.max_seconds
             why = "stopped" if limit is None else f"max_seconds={limit:g}"
             yield "skipped", f"{self.n_skipped_} steps: {why}"
-        numbers = machine.n_numbers()
-        yield "memory", f"{numbers} numbers, {8 * numbers / 1e6:.3g} MB"
+        yield "memory", memory_of(machine)
 
     def __sklearn_tags__(self) -> Tags:
         """Return the capabilities of the estimator."""

@@ -9,7 +9,7 @@ from sklearn.utils.multiclass import check_classification_targets
 
 from nbsketch._report.validation import declares_parameters, explaining, warn
 from nbsketch.estimators._base import ClassifierScore, LogProbabilities
-from nbsketch.rows.class_weights import weights_of_classes
+from nbsketch.rows.class_weights import columns_of_classes, weights_of_classes
 from nbsketch.rows.inputs import check_weights, labels_of_rows, rowwise, table_by_row
 from nbsketch.solvers.left_out import effective_number
 from nbsketch.tabular._model import TabularModel
@@ -101,11 +101,8 @@ class TabularKernelClassifier(ClassifierScore, LogProbabilities, TabularModel):
     def _fit(self, data: Training, rng: np.random.Generator) -> Suspects:
         self.classes_, index = np.unique(data.Y, return_inverse=True)
         _warn_of_few(self.classes_, np.bincount(index))
-        count = len(self.classes_)
-        if count < 2:
-            raise ValueError(f"`y` must hold at least two classes, got {count} class")
-        columns = np.array([1]) if count == 2 else np.arange(count)
-        data = data._replace(Y=(index[:, None] == columns).astype(np.float64))
+        is_of = index[:, None] == columns_of_classes(self.classes_)
+        data = data._replace(Y=is_of.astype(np.float64))
         left_out, values = self._fit_rows(data, rng, classes=index)
         scores = data.Y[left_out.drawn] - left_out.residual
         self._calibrate(scores, index[left_out.drawn], left_out.work.weights, values)

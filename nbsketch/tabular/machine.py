@@ -47,10 +47,6 @@ class Member:
         """Return the values (m, d) at preprocessed rows, given those of training."""
         raise NotImplementedError
 
-    def n_numbers(self) -> int:
-        """Return the number of floats for predictions, without the training rows."""
-        raise NotImplementedError
-
     def summary(self) -> tuple[str, str]:
         """Return the entry of a summary: kind and description of the member."""
         raise NotImplementedError
@@ -130,10 +126,6 @@ class Machine:
             change = self.predict(moved) - before
             out[j] = np.square(change / self.spread).sum(axis=1).mean()
         return out
-
-    def n_numbers(self) -> int:
-        """Return the number of floats stored for prediction."""
-        return self.rows.size + sum(member.n_numbers() for member in self.members)
 
     def prepare(self, X: NDArray) -> NDArray:
         """Return encoded rows, clipped and preprocessed."""

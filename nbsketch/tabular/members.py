@@ -126,10 +126,6 @@ class Leaves(Member):
         """Return the values (m, d) at preprocessed rows, given those of training."""
         return self.tree.predict(self.kernel, training, rows)
 
-    def n_numbers(self) -> int:
-        """Return the number of coefficients and of row indices in the tree."""
-        return self.tree.coef.size + len(self.tree.coef)
-
     def summary(self) -> tuple[str, str]:
         """Return the entry of a summary."""
         count = self.tree.partition.n_leaves

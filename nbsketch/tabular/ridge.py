@@ -75,10 +75,6 @@ class LandmarkFunction(Member):
         """Return the values (m, d) at preprocessed rows; others are not needed."""
         return self._product(rows).T + self.intercept
 
-    def n_numbers(self) -> int:
-        """Return the number of coordinates of the landmarks."""
-        return self.landmarks.size
-
     def summary(self) -> tuple[str, str]:
         """Return the entry of a summary."""
         return "base", f"{len(self.landmarks)} landmarks"

@@ -178,9 +178,6 @@ def _curves(table: Rows, side: str, name: str) -> Iterator[Curve]:
     yield Curve("IOKR", [sizes.min(), sizes.max()], [exact, exact])
 
 
-run = Experiment("sisokr_synthetic", points, measure, summarize, panels)
-
-
 def rate_points(replicates: int, quick: bool) -> Points:
     """Yield method, number of rows and replicate."""
     sizes = {"IOKR": None, "SISOKR": FIXED_SIZE}
@@ -204,5 +201,11 @@ def summarize_rates(rows: Rows) -> Rows:
     return table
 
 
-rates = Experiment("sisokr_rates", rate_points, measure_rate, summarize_rates)
-RUNS = {"sisokr_rates": rates}
+RUNS = {
+    "sisokr_synthetic": Experiment(
+        "sisokr_synthetic", points, measure, summarize, panels
+    ),
+    "sisokr_rates": Experiment(
+        "sisokr_rates", rate_points, measure_rate, summarize_rates
+    ),
+}

@@ -2,10 +2,10 @@
 
 El Ahmad, Brogat-Motte, Laforgue and d'Alche-Buc, "Sketch In, Sketch Out: Accelerating
 both Learning and Inference for Structured Prediction with Kernels", AISTATS 2024:
-multi-label prediction on Bibtex, Bookmarks and Mediamill with the four methods; least
-squares on synthetic data (`least_squares`); a synthetic set of the size of Bookmarks,
-because Bookmarks itself cannot be downloaded by a program; and the sizes of sketches of
-both sides of Bibtex, scored on validation rows as the paper chooses them.
+multi-label prediction on Bibtex, Bookmarks and Mediamill with the four methods; a
+synthetic set of the size of Bookmarks, because Bookmarks itself cannot be downloaded by
+a program; and the sizes of sketches of both sides of Bibtex, scored on validation rows
+as the paper chooses them. Least squares on synthetic data: `least_squares`.
 """
 
 from collections.abc import Iterator
@@ -31,8 +31,7 @@ from nbsketch.reproduce._report import (
     timed,
     where,
 )
-from nbsketch.reproduce.experiment import RESULTS, Experiment, Points
-from nbsketch.reproduce.sisokr import least_squares
+from nbsketch.reproduce.experiment import Experiment, Points
 from nbsketch.structured import (
     InputOutputKernelRegressor,
     select_input_size,
@@ -43,12 +42,10 @@ from nbsketch.structured import (
 MOST_EXACT_ROWS = 10_000
 # A synthetic set of the size and shape of Bookmarks: 2,150 sparse binary inputs and
 # 208 labels; the candidates are all distinct label sets of training.
-N_TRAIN = 60_000
-N_TEST = 27_856
+# Numbers of training and test rows, and sizes of both sketches.
+LARGE = ENTRIES["sisokr_large"]["sizes"]
 N_WORDS = 2150
 N_LABELS = 208
-INPUT_SIZE = 8000
-OUTPUT_SIZE = 500
 # The set whose sizes are scored, sizes of inputs and outputs, and the share of rows
 # that score them.
 _SIZED = "bibtex"
@@ -92,32 +89,6 @@ class PaperFit(NamedTuple):
 
 
 SETTINGS = [PaperFit(**r) for r in read_csv(Path(__file__).with_name("settings.csv"))]
-
-
-def run(
-    replicates: int | None = None,
-    quick: bool = False,
-    out: Path | None = None,
-    data_home: MaybePath = None,
-    plot_only: bool = False,
-) -> Rows:
-    """Run the three experiments (see `nbsketch.reproduce` for the parameters).
-
-    Replicates are draws of each sketch, and synthetic data sets: 5, or 1 if `quick`,
-    which leaves the large synthetic set out. Files are sisokr.csv and
-    sisokr_large.csv with their pages, if `out` is given, and sisokr_synthetic.csv, .md
-    and .png, which alone `plot_only` makes.
-    """
-    if plot_only:
-        file = (out or RESULTS) / "sisokr.csv"
-        rows = read_csv(file) if file.exists() else []
-    else:
-        table = Experiment("sisokr", points, measure, summarize)
-        rows = table(replicates, quick, out, data_home=data_home)
-    least_squares.run(replicates, quick, out, plot_only)
-    if not (quick or plot_only):
-        LARGE(out=out)
-    return rows
 
 
 def points(replicates: int, quick: bool, data_home: MaybePath = None) -> Points:
@@ -178,10 +149,11 @@ def scaled(X: Any, X_test: Any) -> tuple[Any, Any]:
 
 def large_points(replicates: int, quick: bool) -> Points:
     """Yield the one set and the sizes of the sketches."""
+    n_train, n_test, *sizes = LARGE[quick]
     documents = make_documents(
-        N_TRAIN + N_TEST, n_words=N_WORDS, n_labels=N_LABELS, random_state=0
+        n_train + n_test, n_words=N_WORDS, n_labels=N_LABELS, random_state=0
     )
-    yield *documents, N_TRAIN, INPUT_SIZE, OUTPUT_SIZE
+    yield *documents, n_train, *sizes
 
 
 def measure_large(
@@ -204,9 +176,6 @@ def measure_large(
         **row,
         "gibibytes": peak_memory(),
     }
-
-
-LARGE = Experiment("sisokr_large", large_points, measure_large)
 
 
 def size_points(replicates: int, quick: bool, data_home: MaybePath = None) -> Points:
@@ -249,8 +218,9 @@ def summarize_sizes(rows: Rows) -> Rows:
 
 
 RUNS = {
-    "sisokr": run,
+    "sisokr": Experiment("sisokr", points, measure, summarize),
     "sisokr_sizes": Experiment(
         "sisokr_sizes", size_points, measure_sizes, summarize_sizes
     ),
+    "sisokr_large": Experiment("sisokr_large", large_points, measure_large),
 }

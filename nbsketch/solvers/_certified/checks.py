@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from nbsketch._report.validation import check_matrix
+from nbsketch._report.validation import check_finite, check_matrix
 from nbsketch.losses import Loss
 from nbsketch.solvers.solution import State
 
@@ -15,8 +15,7 @@ def targets(name: str, value: ArrayLike, shape: tuple[int, ...]) -> NDArray:
     array = np.ascontiguousarray(value, dtype=float)
     if array.shape != shape:
         raise ValueError(f"`{name}` must have shape {shape}, got {array.shape}")
-    if not np.isfinite(array).all():
-        raise ValueError(f"`{name}` must be finite, got NaN or infinity")
+    check_finite(name, array)
     return array
 
 

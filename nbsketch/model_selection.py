@@ -97,8 +97,7 @@ def cross_validate(
     """
     widths = np.array(check_positives("bandwidths", bandwidths))
     penalties = np.array(check_positives("alphas", alphas))
-    model = clone(estimator).set_params(cv=cv)
-    problem = model.prepare(X, y, sample_weight, groups)
+    problem = clone(estimator).set_params(cv=cv).prepare(X, y, sample_weight, groups)
     problem.plan.check_has_path()
     folds = problem.objective.folds
     if folds is None:

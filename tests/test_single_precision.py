@@ -4,6 +4,8 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning
 
 from nbsketch import (
     GaussianKernel,
@@ -169,3 +171,31 @@ def test_fits_do_not_depend_on_huge_and_tiny_units(loss, unit, monkeypatch):
     model = SketchedKernelRegressor(**params).fit(X, y)
     scaled = SketchedKernelRegressor(**params).fit(unit * X, y)
     assert_allclose(scaled.predict(unit * X), model.predict(X), atol=1e-3)
+
+
+@pytest.mark.parametrize(
+    "kernel, unit",
+    [("linear", 1e17), ("linear", 1e37), ("polynomial", 1e17), ("gaussian", 1e37)],
+)
+def test_large_rows_in_single_precision_are_those_in_double(kernel, unit, rng):
+    X = (unit * rng.uniform(-1, 1, size=(300, 3))).astype(np.float32)
+    y = X[:, 0] / unit + 0.1 * rng.normal(size=300)
+    params = {"kernel": kernel, "random_state": 0}
+    many = [
+        SketchedKernelRegressor(loss=loss, **params) for loss in ("square", "huber")
+    ]
+    many += [SketchedSGDRegressor(size=9, **params), SpectralFilterRegressor(**params)]
+    for model in many:
+        found = model.fit(X, y).predict(X)
+        expected = clone(model).fit(X.astype(float), y).predict(X.astype(float))
+        assert_array_equal(found, expected)
+    features = SketchedFeatures(kernel, size=9, random_state=0)
+    assert features.fit_transform(X).dtype == np.float64
+    assert features.fit_transform(X / np.float32(unit)).dtype == np.float32
+
+
+def test_an_excessive_distance_from_the_optimum_is_unknown(rng):
+    X = 1e39 * rng.uniform(-1, 1, size=(300, 3))
+    model = SketchedKernelRegressor("linear", loss="huber", alpha=1e-3)
+    with pytest.warns(ConvergenceWarning, match="the optimum is unknown. Raise"):
+        model.fit(X, X[:, 0] / 1e39 + 0.1 * rng.normal(size=300))

@@ -573,17 +573,21 @@ def _others(name: str, objects: NDArray, labels: Any) -> str | None:
     )
 
 
-def check_magnitude(name: str, value: Any) -> None:
-    """Raise an error if squares of the values of an array would overflow."""
+def check_magnitude(name: str, value: Any) -> float:
+    """Return the largest magnitude in an array, after checking its square.
+
+    Squares of larger values would overflow in double precision.
+    """
     values = value.data if sp.issparse(value) else value
     if not values.size:
-        return
+        return 0.0
     largest = max(-float(values.min()), float(values.max()))
     if largest > _LARGEST:
         raise ValueError(
             f"`{name}` must have magnitudes up to {_LARGEST:g}, got {largest:.3g}, "
             "whose square overflows: rescale it, or check for corrupt values"
         )
+    return largest
 
 
 def check_spread(name: str, value: Any, labels: Any = None) -> None:

@@ -129,8 +129,7 @@ class DescentModel(_base.KernelExpansion):
             held_out = self._n_held_out(objective, validation)
             descent = self._descent(len(rows.y) - held_out)
             data = self._sketch(rows, objective, stochastic_size(len(rows.y)))
-            result = descend(descent, objective, data, held_out, validation)
-            self._publish(data, result)
+            self._publish(data, descend(descent, objective, data, held_out, validation))
             warn_of_lost_squares(self, data.rows, objective)
             return self
 

@@ -110,8 +110,7 @@ def lost_squares(kernel: Kernel, X: NDArray, residuals: NDArray, Y: NDArray) -> 
     scaled = squares / np.where(varying_features(X) & (norms > 0), norms, np.inf)
     explained = np.square(scaled.T @ (residuals - residuals.mean(axis=0)))
     least = max(_SHARE, _SIGNIFICANT / len(X)) * len(X) * Y.var(axis=0)
-    needed = (explained > least).any(axis=1)
-    return _lost(kernel, X, squares, needed)
+    return _lost(kernel, X, squares, (explained > least).any(axis=1))
 
 
 def _dense(X: Any) -> NDArray:

@@ -132,8 +132,7 @@ class Objective(ABC):
     ) -> FeatureSolution:
         """Solve for one penalty, with a warm start if available."""
         center = self._center()
-        moved = replace(self, targets=self.targets - center)
-        parts = moved._parts
+        parts = replace(self, targets=self.targets - center)._parts
         common = self._options(options._asdict())
         design = shared(design, len(parts))
         states = start.states if start else (None,) * len(parts)

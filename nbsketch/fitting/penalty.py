@@ -340,8 +340,7 @@ class LeftOutErrors(NamedTuple):
 
 def _first_near(guess: float, alphas: NDArray) -> int:
     """Return the index of the first penalty of a path near a guess of the best."""
-    stronger = int((alphas > _STRONGEST * guess).sum())
-    return min(stronger, _FIRST_ALPHAS - _FEWEST)
+    return min(int((alphas > _STRONGEST * guess).sum()), _FIRST_ALPHAS - _FEWEST)
 
 
 def random_folds(n: int, rng: np.random.Generator) -> Folds | None:
@@ -433,8 +432,7 @@ def counted_rows(validation: Any, fits: Sequence[NDArray]) -> NDArray:
         return rows
     residuals = [validation.targets - fitted for fitted in fits]
     least = np.min(np.abs(residuals), axis=0)
-    sizes = deviations(least, validation.targets, None, validation.weights)
-    near = within_gap(sizes)
+    near = within_gap(deviations(least, validation.targets, None, validation.weights))
     if near.all():
         return rows
     part = validation.take(rows[near])

@@ -319,8 +319,7 @@ def fold_errors(method: Method, folds: Sequence[Fold], alphas: NDArray) -> NDArr
     if data.sketch.is_identity and objective.loss_kind == "square":
         method = ExactRidge(method.problem, data)
     else:
-        features = data.design(keep=True)
-        method = replace(method, data=data._replace(features=features))
+        method = replace(method, data=data._replace(features=data.design(keep=True)))
     total: Any = 0.0
     mass = 0.0
     for fold in folds:

@@ -44,6 +44,8 @@ from nbsketch.rows.transform import PREPROCESSINGS, choose_rows, transform_rows
 # A larger share of the total weight in one sample, of at least so many, is warned of.
 _MOST_WEIGHT = 0.5
 _FEW_WEIGHTS = 20
+# Largest magnitude for which the squares of 1e6 float32 values have a finite sum.
+_MOST_SINGLE = 1e16
 
 
 def is_dask(value: Any) -> bool:
@@ -100,11 +102,21 @@ def checked_rows(
         rows = validate_data(
             estimator, X, reset=reset, dtype=dtype, order="C", accept_sparse="csr"
         )
-    check_magnitude(name, rows)
-    rows = as_csr(rows) if sp.issparse(rows) else rows
+    rows = _with_squares(name, rows, reset)
     if reset:
         check_differences(estimator, name, X, rows)
     return rows
+
+
+def _with_squares(name: str, rows: Any, reset: bool) -> Any:
+    """Return rows whose squares are finite; sparse rows as a CSR array.
+
+    Large float32 rows of a new model are converted to float64.
+    """
+    largest = check_magnitude(name, rows)
+    rows = as_csr(rows) if sp.issparse(rows) else rows
+    is_double = reset and largest > _MOST_SINGLE
+    return rows.astype(np.float64, copy=False) if is_double else rows
 
 
 def model_dtype(landmarks: Any) -> Any:
@@ -153,6 +165,7 @@ def training_data(
     """Return checked training data: rows where they are, targets in memory."""
     check_alike(X, y=y, sample_weight=sample_weight)
     numeric = options.get("y_numeric", False)
+    reset = options.pop("reset", True)
     is_lazy = is_dask(X)
     if is_lazy:
         if is_pairwise(estimator.kernel):
@@ -160,8 +173,7 @@ def training_data(
                 "`kernel` must not be 'precomputed' for a Dask collection, whose rows "
                 "are on several machines: pass the rows and a kernel of them"
             )
-        of_rows = {"reset": options.pop("reset", True)}
-        of_rows["dtype"] = options.pop("dtype", None)
+        of_rows = {"reset": reset, "dtype": options.pop("dtype", None)}
         others = {"y": y, "sample_weight": sample_weight}
         rows = partitioned_rows(estimator, _watched(X), **of_rows, **others)
         X, y, sample_weight = rows
@@ -175,11 +187,11 @@ def training_data(
         rows = X
     else:
         options = {"dtype": [np.float64, np.float32], "order": "C"} | options
+        options |= {"accept_sparse": "csr", "reset": reset}
         with explaining({"X": X, "y": y}, labels=not numeric):
-            rows, y = validate_data(estimator, X, y, accept_sparse="csr", **options)
-        check_magnitude("X", rows)
-        rows = as_csr(rows) if sp.issparse(rows) else rows
-    if options.get("reset", True):
+            rows, y = validate_data(estimator, X, y, **options)
+        rows = _with_squares("X", rows, reset)
+    if reset:
         check_differences(estimator, "X", X, rows)
     if not numeric:
         return rows, as_labels("y", y), sample_weight

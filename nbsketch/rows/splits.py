@@ -91,8 +91,7 @@ def lost_class(folds: Iterable[Fold], labels: NDArray) -> Any:
     classes, index = np.unique(labels, return_inverse=True)
     counts = np.bincount(index)
     for fold in folds:
-        removed = np.bincount(index[fold.removed], minlength=len(classes))
-        lost = removed == counts
+        lost = np.bincount(index[fold.removed], minlength=len(classes)) == counts
         if lost.any():
             return classes[lost.argmax()]
     return None

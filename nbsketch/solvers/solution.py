@@ -159,9 +159,9 @@ class Solution(NamedTuple):
 
     def shortfall(self, tol: float) -> str:
         """Return the text of a warning for a solution that has not converged."""
-        distance = (
-            "unknown" if np.isinf(self.gap) else f"at most {self.relative_gap:.1e}"
-        )
+        # The objective itself is a relative distance of 1 from a minimum of 0.
+        is_known = self.relative_gap <= 1
+        distance = f"at most {self.relative_gap:.1e}" if is_known else "unknown"
         return (
             f"the solver stopped after {self.n_iter} iterations before reaching tol="
             f"{tol:g}; the relative distance from the optimum is {distance}. Raise "

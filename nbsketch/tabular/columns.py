@@ -120,8 +120,7 @@ class TableColumns:
             place = {name: j for j, name in enumerate(names)}
             table = table[:, [place[name] for name in self.names]]
         values = read_columns(table, levels)
-        rows = _join(self.columns, values, self.kept)
-        return rows.astype(_dtype(values), copy=False)
+        return _join(self.columns, values, self.kept).astype(_dtype(values), copy=False)
 
     def summary_rows(self) -> Iterator[tuple[str, str]]:
         """Yield entries of a summary: kinds of columns, and unused columns."""

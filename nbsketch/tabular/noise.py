@@ -122,8 +122,7 @@ def fit_noise(scales: NDArray, errors: Training, rng: np.random.Generator) -> No
     data = Training(errors.rows, logs, w)
     size, left_out = Ridge(scales, data, landmarks, index).fit()
     ends = np.stack([logs.min(axis=0), logs.max(axis=0)])
-    sigma = np.exp(np.clip(logs[index] - left_out, *ends))
-    scores = errors.Y[index] / sigma
+    scores = errors.Y[index] / np.exp(np.clip(logs[index] - left_out, *ends))
     order = np.argsort(scores, axis=0)
     shares = w[index][order]
     scores = np.take_along_axis(scores, order, axis=0)

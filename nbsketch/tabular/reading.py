@@ -322,8 +322,7 @@ def _of_array(column: NDArray, name: str, as_categories: bool) -> Values:
         missing = np.ma.getmaskarray(column)
         present = np.asarray(column)[~missing]
         values = _of_array(present, name, as_categories)
-        data = _filled(values.data, missing, values.data.dtype)
-        return replace(values, data=data)
+        return replace(values, data=_filled(values.data, missing, values.data.dtype))
     kind = column.dtype.kind
     if kind == "M":
         return Values("dates", column.astype("datetime64[us]"))

@@ -215,8 +215,7 @@ def reweighted(
         fitted = part.Y - residual
         is_kept = np.isnan(fitted)  # in blocks that are never left out
         if is_kept.any():
-            at_all = member.predict(part.rows, part.rows)
-            fitted = np.where(is_kept, at_all, fitted)
+            fitted = np.where(is_kept, member.predict(part.rows, part.rows), fitted)
         scores = np.clip(
             _leveled(center + spread * fitted, work, k), work.low, work.high
         )

@@ -291,8 +291,7 @@ def screen(rows: Rows, rng: np.random.Generator, budget: Budget) -> Selection | 
     budget : Budget
         Budget of the search; each stage has a share.
     """
-    count = int(np.clip(_CELLS // rows.X.shape[1], _LEAST_ROWS, _ROWS))
-    drawn = rows.draw(rng, count)
+    drawn = rows.draw(rng, int(np.clip(_CELLS // rows.X.shape[1], _LEAST_ROWS, _ROWS)))
     basis = rank_basis(rows.X[drawn].astype(np.float64), _FUNCTIONS)
     weights = rows.weights[drawn]
     most = max(min(len(rows.kept) // _SHARE, _MOST), _FEW)

@@ -350,8 +350,7 @@ class ScaleSearch:
             return selection
         # With few features, more of them get rank scores.
         options = self.preprocessing, self.rng, rows.kept, selection.features
-        scaler = fit_scaler(rows.X, *options, weights=rows.weights)
-        return selection.rescaled(scaler)
+        return selection.rescaled(fit_scaler(rows.X, *options, weights=rows.weights))
 
     def _may_miss(self, rows: Rows, n_selected: int) -> bool:
         """Return whether to search all features as well as the selected ones."""

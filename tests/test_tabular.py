@@ -455,6 +455,16 @@ def test_other_packages_are_given_numbers(name, monkeypatch):
         assert len(values) == 100 and abs(values.mean() - values[0].mean()) < 1e-9
 
 
+@pytest.mark.parametrize("task", TASKS)
+def test_histograms_are_given_many_levels_as_numbers(task):
+    X, y = mixed(300, task)
+    few = methods.METHODS[HISTOGRAMS].fit(task, X, y, 0)
+    assert len(few(X)) == 300
+    X["many"] = pd.Categorical([f"day {k}" for k in range(300)])
+    predict = methods.METHODS[HISTOGRAMS].fit(task, X, y, 0)
+    assert len(predict(X)) == 300
+
+
 def test_panels_name_the_sets():
     rows = [row("boston", LIGHTGBM, 4.0, 2.0), row("yacht", LIGHTGBM, 2.0, 1.0)]
     rows += [row("yacht", EXACT, 1.0, 3.0)]

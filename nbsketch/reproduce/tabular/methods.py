@@ -301,15 +301,16 @@ def xrfm(task: str, X: NDArray, y: NDArray, seed: int) -> Predict:
 
 
 class BenchmarkMethod(NamedTuple):
-    """A method, its package and tasks, the largest n, and whether it takes tables.
+    """A method, its package and tasks, the largest n, and the tables that it takes.
 
-    Others are given data frames as numbers.
+    It is given other data frames as numbers: those with a category of as many `levels`
+    or more.
     """
 
     of: Fit
     package: str = "nbsketch"
     tasks: Sequence[str] = problems.TASKS
-    takes_tables: bool = True
+    levels: float = np.inf
     most_rows: int = 10**9
 
     def fit(
@@ -317,11 +318,17 @@ class BenchmarkMethod(NamedTuple):
     ) -> Predict:
         """Fit it, and return what predicts; a budget is for one that tunes."""
         fit = partial(self.of, budget=budget) if budget else self.of
-        if self.takes_tables or not is_table(X):
+        if not is_table(X) or _most_levels(X) < self.levels:
             return fit(task, X, y, seed)
         columns, rows = fit_columns(X, y, classification=task == CLASSIFICATION)
         predict = fit(task, rows, y, seed)
         return lambda X: predict(columns.transform(X))
+
+
+def _most_levels(X: Any) -> int:
+    """Return the largest number of levels of the categories of a frame."""
+    columns = X.select_dtypes("category").items()
+    return max((len(column.cat.categories) for _, column in columns), default=0)
 
 
 def _method(fit: Settings, **fields: Any) -> BenchmarkMethod:

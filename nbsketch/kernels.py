@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import InitVar, dataclass, replace
+from math import inf, log, sqrt
 from typing import Any, ClassVar
 
 import numpy as np
@@ -13,7 +13,16 @@ import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 from scipy.spatial.distance import pdist
 
-from nbsketch._report import fields, validation
+from nbsketch._report import validation
+from nbsketch._report.fields import (
+    Checked,
+    choice,
+    named_object,
+    not_negative,
+    plain,
+    positive,
+    rules,
+)
 from nbsketch.gram import CompiledForm, evaluate
 
 __all__ = [
@@ -33,7 +42,7 @@ __all__ = [
     "median_distance",
 ]
 
-_LOG2E = 1 / math.log(2)
+_LOG2E = 1 / log(2)
 # Number of samples whose pairs the median heuristic uses.
 _MEDIAN_ROWS = 1000
 # A kernel value takes at most this many multiplications.
@@ -47,7 +56,7 @@ _CHECKED = 200
 _ASYMMETRY = 1e-4
 
 
-class Kernel(fields.Checked, ABC):
+class Kernel(Checked, ABC):
     """Base class of kernels: positive semi-definite functions of two samples.
 
     Attributes
@@ -185,7 +194,7 @@ class StationaryKernel(UnitKernel):
 
     bandwidth: Any = "median"
     _distance = "euclidean"
-    _rules = fields.rules(bandwidth=fields.plain(check_bandwidth))
+    _rules = rules(bandwidth=plain(check_bandwidth))
 
     def resolve(
         self, X: Any, rng: Any = None, sample_weight: NDArray | None = None
@@ -247,12 +256,12 @@ class GaussianKernel(StationaryKernel):
                 raise ValueError(
                     "`gamma` and `bandwidth` set the same number: pass only one of them"
                 )
-            width = math.sqrt(0.5 / validation.check_positive("gamma", gamma))
+            width = sqrt(0.5 / validation.check_positive("gamma", gamma))
             object.__setattr__(self, "bandwidth", width)
         super().__post_init__()
 
     def _family(self) -> tuple[str, str, float]:
-        return "squared", "exponential", math.sqrt(0.5 * _LOG2E)
+        return "squared", "exponential", sqrt(0.5 * _LOG2E)
 
 
 @dataclass(frozen=True)
@@ -309,11 +318,11 @@ class MaternKernel(StationaryKernel):
 
     _families: ClassVar[dict[float, tuple[str, float]]] = {
         0.5: ("matern-1/2", _LOG2E),
-        1.5: ("matern-3/2", math.sqrt(3) * _LOG2E),
-        2.5: ("matern-5/2", math.sqrt(5) * _LOG2E),
-        math.inf: ("exponential", math.sqrt(0.5 * _LOG2E)),
+        1.5: ("matern-3/2", sqrt(3) * _LOG2E),
+        2.5: ("matern-5/2", sqrt(5) * _LOG2E),
+        inf: ("exponential", sqrt(0.5 * _LOG2E)),
     }
-    _rules = fields.rules(nu=fields.choice(*_families))
+    _rules = rules(nu=choice(*_families))
 
     def _family(self) -> tuple[str, str, float]:
         return "squared", *self._families[self.nu]
@@ -417,15 +426,15 @@ class PolynomialKernel(Kernel):
     scale: float = 1.0
     offset: float = 1.0
 
-    _rules = fields.rules(
-        degree=fields.plain(validation.check_integer, high=_HIGHEST_DEGREE),
-        scale=fields.positive,
-        offset=fields.not_negative,
+    _rules = rules(
+        degree=plain(validation.check_integer, high=_HIGHEST_DEGREE),
+        scale=positive,
+        offset=not_negative,
     )
 
     def compiled_form(self, n_features: int) -> CompiledForm:
         """Return the form for compiled code."""
-        scale = np.full(n_features, math.sqrt(self.scale))
+        scale = np.full(n_features, sqrt(self.scale))
         return CompiledForm("product", "power", scale, self.offset, self.degree)
 
     def check_domain(self, name: str, rows: Any) -> None:
@@ -592,7 +601,7 @@ class GaussianTanimotoKernel(TanimotoKernel):
     """
 
     bandwidth: Any = 1.0
-    _rules = fields.rules(bandwidth=fields.plain(_positive_or_median))
+    _rules = rules(bandwidth=plain(_positive_or_median))
 
     def resolve(
         self, X: Any, rng: Any = None, sample_weight: NDArray | None = None
@@ -776,6 +785,4 @@ def as_kernel(kernel: Any, bandwidth: Any = None, *, prefix: str = "") -> Kernel
         raise TypeError(
             f"`{name}` must be a name, a Kernel or a callable, got {kernel!r}"
         )
-    return fields.named_object(
-        "kernel", kernel, KERNELS, Kernel, prefix, bandwidth=bandwidth
-    )
+    return named_object("kernel", kernel, KERNELS, Kernel, prefix, bandwidth=bandwidth)

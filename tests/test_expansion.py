@@ -110,7 +110,7 @@ def packings(monkeypatch):
         found.append(len(landmarks))
         return pack(form, landmarks, dtype)
 
-    monkeypatch.setattr(lazy.dense, "pack_landmarks", counted)
+    monkeypatch.setattr(lazy, "pack_landmarks", counted)
     return found
 
 

@@ -6,7 +6,7 @@ serves all families, so that it vectorizes and is compiled once: e^-u is a Taylo
 polynomial times 2^k.
 """
 
-import math
+from math import factorial, inf, log, sqrt
 
 import numpy as np
 from llvmlite import ir
@@ -27,22 +27,22 @@ FAMILIES = {
 # Whether u is the square root of f D or f D itself, and f, a, b, c, d, g, h of each
 # family: kernels are (1 + u (a + u / b)) e^-u, slopes c (1 + d u) e^-u / max(g u, h).
 PROFILES = (
-    (False, 0.5, 0.0, math.inf, -0.5, 0.0, 0.0, 1.0),
+    (False, 0.5, 0.0, inf, -0.5, 0.0, 0.0, 1.0),
     # Singular at 0, where the squared differences it multiplies vanish.
-    (True, 1.0, 0.0, math.inf, -0.5, 0.0, 1.0, 1e-8),
-    (True, 3.0, 1.0, math.inf, -1.5, 0.0, 0.0, 1.0),
+    (True, 1.0, 0.0, inf, -0.5, 0.0, 1.0, 1e-8),
+    (True, 3.0, 1.0, inf, -1.5, 0.0, 0.0, 1.0),
     (True, 5.0, 1.0, 3.0, -5 / 6, 1.0, 0.0, 1.0),
-    (False, 1.0, 0.0, math.inf, -1.0, 0.0, 0.0, 1.0),
+    (False, 1.0, 0.0, inf, -1.0, 0.0, 0.0, 1.0),
 )
 # Number of rows per tile of absolute differences.
 TILE = 64
 # Rows and columns of sums in registers.
 SIDE = 8
 
-_LOG2E = 1 / math.log(2)
-_LN2 = math.log(2)
+_LOG2E = 1 / log(2)
+_LN2 = log(2)
 # Coefficients of e^-z: for |z| <= log(2) / 2 the remainder is below rounding.
-_TAYLOR = np.array([(-1) ** k / math.factorial(k) for k in range(13, -1, -1)])
+_TAYLOR = np.array([(-1) ** k / factorial(k) for k in range(13, -1, -1)])
 # Adding this rounds to an integer, left in the lowest bits.
 _MAGIC = 1.5 * 2.0**52
 _HIGHEST = 1022.0
@@ -74,7 +74,7 @@ def kernel_and_slope(profile, row_norms, column_norms, values, slopes, triangle)
         for j in range(i % n + 1 if triangle else n):
             square = row_norms[i] + column_norms[j] - 2.0 * values[i, j]
             u = f * (0.0 if square < 0.0 else square)
-            u = math.sqrt(u) if root else u
+            u = sqrt(u) if root else u
             x = u * _LOG2E
             x = _HIGHEST if x > _HIGHEST else x
             shifted = _MAGIC - x
@@ -202,8 +202,8 @@ def invert(A, noise, log_dets, B, rows, scaled, first, last):
                     rows[p, i] = B[k + p, i] if i < k + p else B[i, k + p]
             for p in range(SIDE):
                 pivot = -rows[p, k + p]
-                total += math.log(pivot)
-                scale = 1.0 / math.sqrt(pivot)
+                total += log(pivot)
+                scale = 1.0 / sqrt(pivot)
                 for i in range(m):
                     scaled[p, i] = rows[p, i] * scale
                     rows[p, i] = 0.0

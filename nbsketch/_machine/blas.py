@@ -7,11 +7,11 @@ SciPy's wrappers hold the GIL, so factorizations in several threads would run on
 the other. The routines here call the same compiled code by address.
 """
 
-import ctypes
 import os
 import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from ctypes import CFUNCTYPE, byref, c_char_p, c_int, c_void_p, py_object, pythonapi
 from functools import cache
 from typing import Any
 
@@ -185,8 +185,8 @@ def invert_factor(matrix: NDArray) -> None:
     step = matrix.itemsize
     order = _integer(n)
     plus, minus = (signs.ctypes.data + k * step for k in range(2))
-    info = ctypes.c_int(0)
-    status = ctypes.byref(info)
+    info = c_int(0)
+    status = byref(info)
 
     def invert_block(start: int, stop: int) -> None:
         """Invert the lower triangle of a diagonal block, by halves."""
@@ -213,24 +213,24 @@ def invert_factor(matrix: NDArray) -> None:
 @cache
 def _routine(name: str) -> Any:
     """Return a routine of SciPy's LAPACK or BLAS as a function of pointers."""
-    get_name = ctypes.pythonapi.PyCapsule_GetName
-    get_name.restype = ctypes.c_char_p
-    get_name.argtypes = [ctypes.py_object]
-    get_pointer = ctypes.pythonapi.PyCapsule_GetPointer
-    get_pointer.restype = ctypes.c_void_p
-    get_pointer.argtypes = [ctypes.py_object, ctypes.c_char_p]
+    get_name = pythonapi.PyCapsule_GetName
+    get_name.restype = c_char_p
+    get_name.argtypes = [py_object]
+    get_pointer = pythonapi.PyCapsule_GetPointer
+    get_pointer.restype = c_void_p
+    get_pointer.argtypes = [py_object, c_char_p]
     library = cython_blas if name[1:] in _OF_BLAS else cython_lapack
     capsule = library.__pyx_capi__[name]
     address = get_pointer(capsule, get_name(capsule))
-    arguments = [ctypes.c_void_p] * _ARGUMENTS[name[1:]]
-    return ctypes.CFUNCTYPE(None, *arguments)(address)
+    arguments = [c_void_p] * _ARGUMENTS[name[1:]]
+    return CFUNCTYPE(None, *arguments)(address)
 
 
 def _call(name: str, matrix: NDArray, *args: Any) -> None:
     """Call the routine for the precision of `matrix`; raise an error if it fails."""
     _check_order(*(a for a in args if isinstance(a, np.ndarray)))
-    info = ctypes.c_int(0)
-    status = () if name in _OF_BLAS else (ctypes.byref(info),)
+    info = c_int(0)
+    status = () if name in _OF_BLAS else (byref(info),)
     _routine(_PREFIX[matrix.dtype] + name)(*map(_pointer, args), *status)
     _check_info(name, info)
 
@@ -240,7 +240,7 @@ def _check_order(*arrays: NDArray) -> None:
         raise ValueError("arrays of LAPACK must be in Fortran order")
 
 
-def _check_info(name: str, info: ctypes.c_int) -> None:
+def _check_info(name: str, info: c_int) -> None:
     if info.value:
         raise np.linalg.LinAlgError(
             f"the matrix must be positive definite, {name} returned {info.value}"
@@ -254,4 +254,4 @@ def _pointer(value: Any) -> Any:
 
 
 def _integer(value: int) -> Any:
-    return ctypes.byref(ctypes.c_int(value))
+    return byref(c_int(value))

@@ -18,7 +18,16 @@ from typing import Annotated, Any, ClassVar, TypeVar
 
 import numpy as np
 
-from nbsketch._report import validation
+from nbsketch._report.validation import (
+    check_array_of,
+    check_choice,
+    check_finite,
+    check_integer,
+    check_level,
+    check_no_class,
+    check_positive,
+    check_real,
+)
 
 T = TypeVar("T")
 # Classes that model files can name in addition to the public ones.
@@ -90,10 +99,10 @@ def named_object(
     Errors call it a `noun` and prepend `prefix` to the names of all arguments.
     """
     name = f"{prefix}{noun}"
-    validation.check_no_class(name, value)
+    check_no_class(name, value)
     given = {key: number for key, number in parameters.items() if number is not None}
     if isinstance(value, str):
-        family = by_name[validation.check_choice(name, value, by_name)]
+        family = by_name[check_choice(name, value, by_name)]
         for key, number in given.items():
             if key not in getattr(family, "__dataclass_fields__", {}):
                 raise ValueError(
@@ -220,22 +229,22 @@ def plain(check: Callable[..., Any], **bounds: Any) -> Rule:
 
 def choice(*values: Any) -> Rule:
     """Return the rule for one of some values."""
-    return plain(validation.check_choice, choices=values)
+    return plain(check_choice, choices=values)
 
 
-positive = plain(validation.check_positive)  # and finite
-not_negative = plain(validation.check_real, low=0, high_open=True)
-finite = plain(validation.check_real, low_open=True, high_open=True)
-share = plain(validation.check_real, low=0, high=1, low_open=True)
-level = plain(validation.check_level)
-count = plain(validation.check_integer)  # an integer from 1 on
+positive = plain(check_positive)  # and finite
+not_negative = plain(check_real, low=0, high_open=True)
+finite = plain(check_real, low_open=True, high_open=True)
+share = plain(check_real, low=0, high=1, low_open=True)
+level = plain(check_level)
+count = plain(check_integer)  # an integer from 1 on
 
 
 def integer(axis: str | None = None, low: int = 0, high: int = 2**62) -> Rule:
     """Return the rule for an integer, the length of an axis if one is named."""
 
     def rule(name: str, value: Any, scope: Scope) -> None:
-        number = validation.check_integer(name, value, low=low, high=high)
+        number = check_integer(name, value, low=low, high=high)
         if axis is not None:
             scope.bind(name, axis, number)
 
@@ -245,7 +254,7 @@ def integer(axis: str | None = None, low: int = 0, high: int = 2**62) -> Rule:
 def number(name: str, value: Any, scope: Scope) -> None:
     """Accept any real number; infinity and NaN mean unknown."""
     if value == value:
-        validation.check_real(name, value)
+        check_real(name, value)
 
 
 def array(
@@ -258,10 +267,10 @@ def array(
     names = axes.split()
 
     def rule(name: str, value: Any, scope: Scope) -> None:
-        validation.check_array_of(name, value, kinds, len(names))
+        check_array_of(name, value, kinds, len(names))
         scope.bind_axes(name, names, value.shape)
         if finite and value.dtype.kind == "f":
-            validation.check_finite(name, value)
+            check_finite(name, value)
         if positive and not (value > 0).all():
             raise ValueError(f"`{name}` must be positive, got other numbers")
 

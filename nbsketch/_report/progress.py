@@ -4,12 +4,12 @@ A fit that has a callback or is verbose opens a `Watch`. Long computations insid
 report to the watch of their thread, so no argument has to be passed down.
 """
 
-import math
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
+from math import inf, isfinite, log
 from typing import Any, NamedTuple, TypeVar
 
 from nbsketch._report.fields import Scope, optional, positive
@@ -174,7 +174,7 @@ class Watch:
         self,
         verbose: bool,
         callbacks: Sequence[Callable[[FitState], Any]],
-        max_seconds: float = math.inf,
+        max_seconds: float = inf,
     ) -> None:
         self._callbacks = callbacks
         self.max_seconds = max_seconds
@@ -239,10 +239,10 @@ class Watch:
         began, first = self._first
         if state.gap <= tol:
             return 0.0
-        if not (math.isfinite(first) and state.gap < first):
+        if not (isfinite(first) and state.gap < first):
             return None
         # The gap decreases geometrically.
-        return (now - began) * math.log(state.gap / tol) / math.log(first / state.gap)
+        return (now - began) * log(state.gap / tol) / log(first / state.gap)
 
     def close(self) -> None:
         """End the display."""
@@ -260,7 +260,7 @@ def _line(state: FitState) -> str:
     if state.objective is not None:
         name = _OBJECTIVES.get(state.stage, "objective")
         parts.append(f"{name} {state.objective:.6g}")
-    if state.gap is not None and math.isfinite(state.gap):
+    if state.gap is not None and isfinite(state.gap):
         parts.append(f"relative gap {state.gap:.1e}")
     if 0 < state.rows < state.n_rows:
         parts.append(f"{state.rows:,} of {state.n_rows:,} samples")
@@ -298,7 +298,7 @@ def watching(
     if not shown and not callbacks and max_seconds is None:
         yield
         return
-    watch = Watch(shown, callbacks, math.inf if max_seconds is None else max_seconds)
+    watch = Watch(shown, callbacks, inf if max_seconds is None else max_seconds)
     try:
         with _reporting_to(watch):
             yield
@@ -330,7 +330,7 @@ def share_of_time(share: float) -> Iterator[None]:
     """Limit a part of the running fit to this share of the remaining time."""
     watch = _current.get()
     limit = watch.max_seconds
-    if math.isfinite(limit):
+    if isfinite(limit):
         watch.max_seconds = limit - (1 - share) * watch.seconds_left()
     try:
         yield
@@ -380,7 +380,7 @@ def solver_callback(stage: str, tol: float) -> SolverCallback | None:
 
     def reported(iteration: int, objective: float, gap: float, seconds: float) -> bool:
         relative = float(gap / objective if objective > 0 else gap)
-        finite = relative if math.isfinite(relative) else None
+        finite = relative if isfinite(relative) else None
         stop = report(
             stage, iteration=iteration, objective=float(objective), gap=finite,
             tol=tol, rows=0, n_rows=0,

@@ -10,13 +10,23 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array, vstack
 
 from nbsketch._report.validation import check_choice
-from nbsketch.datasets import _files
 from nbsketch.datasets._dataset import Dataset
-from nbsketch.datasets._files import Entry, Folder, Loader
+from nbsketch.datasets._files import (
+    Entry,
+    Folder,
+    Loader,
+    described,
+    fetch_through_sklearn,
+    locate,
+    read_arff,
+    read_dense_arff,
+    read_entries,
+    read_lines,
+)
 
 _SIDE = 64  # of the images
 _AGE = "Ground truth"  # the column of the ages
-IMAGES = _files.read_entries(Entry, "images")
+IMAGES = read_entries(Entry, "images")
 _NO_DOWNLOAD = (
     "Without effect: the source is a RAR archive, which Python cannot unpack."
 )
@@ -44,8 +54,8 @@ class TargetSet(Entry):
     is_truncated: bool = False
 
 
-LABEL_SETS = _files.read_entries(LabelSet, "multilabel")
-TARGET_SETS = _files.read_entries(TargetSet, "multitarget")
+LABEL_SETS = read_entries(LabelSet, "multilabel")
+TARGET_SETS = read_entries(TargetSet, "multitarget")
 
 
 def label_loader(name: str) -> Loader:
@@ -90,12 +100,12 @@ def label_loader(name: str) -> Loader:
         >>> {loader}()  # doctest: +SKIP
         {example}
         """
-        paths = _files.locate(entry, data_home, download)
+        paths = locate(entry, data_home, download)
         if isinstance(entry, LabelSet):
             return _read_labels(entry, paths)
         return _read_images(name, *paths)
 
-    return _files.described(load, entry, download=_NO_DOWNLOAD)
+    return described(load, entry, download=_NO_DOWNLOAD)
 
 
 def _read_images(name: str, train_table: Path, test_table: Path) -> Dataset:
@@ -110,7 +120,7 @@ def _read_images(name: str, train_table: Path, test_table: Path) -> Dataset:
 
 
 def _read_ages(path: Path) -> NDArray:
-    rows = list(csv.DictReader(_files.read_lines(path)))
+    rows = list(csv.DictReader(read_lines(path)))
     if not rows or _AGE not in rows[0]:
         raise ValueError(f"{path} must have rows and a column named {_AGE!r}")
     return np.array([float(row[_AGE]) for row in rows])
@@ -132,7 +142,7 @@ def _read_labels(entry: LabelSet, paths: Sequence[Path]) -> Dataset:
     tables = []
     q = entry.n_features
     for path in paths:
-        names, table = _files.read_arff(path)
+        names, table = read_arff(path)
         if table.shape[1] != q + entry.n_labels:
             raise ValueError(
                 f"{path} must have {q + entry.n_labels} columns, got {table.shape[1]}"
@@ -211,7 +221,7 @@ def target_loader(name: str) -> Loader:
             Y = np.trunc(Y) if entry.is_truncated else Y
         return Dataset(name, X, Y, names, entry.target_names, n_train)
 
-    return _files.described(load, entry)
+    return described(load, entry)
 
 
 def _read_targets(
@@ -219,14 +229,13 @@ def _read_targets(
 ) -> tuple[tuple[str, ...], NDArray, NDArray, int]:
     """Return input names, inputs, targets and n_train."""
     try:
-        paths = _files.locate(entry, data_home, download)
+        paths = locate(entry, data_home, download)
     except FileNotFoundError as missing:
         if not download:
             raise
         return *_read_openml(entry, missing), entry.n_train
     (names, X_train, Y_train), (_, X_test, Y_test) = (
-        _split_columns(entry, *_files.read_dense_arff(path), str(path))
-        for path in paths
+        _split_columns(entry, *read_dense_arff(path), str(path)) for path in paths
     )
     X = np.vstack([X_train, X_test])
     return names, X, np.vstack([Y_train, Y_test]), len(X_train)
@@ -238,7 +247,7 @@ def _read_openml(
     """Return the complete set from OpenML; raise `missing` if it fails."""
     from sklearn.datasets import fetch_openml
 
-    bunch = _files.fetch_through_sklearn(
+    bunch = fetch_through_sklearn(
         fetch_openml,
         missing,
         data_id=entry.openml_id,

@@ -19,10 +19,10 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
-import scipy.linalg
 import scipy.optimize
 import scipy.sparse as sp
 from numpy.typing import NDArray
+from scipy.linalg import solve_triangular
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import _check_monotonic_cst
 
@@ -199,7 +199,7 @@ class _Squares:
         targets = objective.targets
         weights = objective.weights
         self.P, self.U, c = posterior.penalized_products(model, X, targets, weights)
-        self.free = scipy.linalg.solve_triangular(self.U, c[:, 0], trans="T")
+        self.free = solve_triangular(self.U, c[:, 0], trans="T")
         self.model = model
         self.n = len(X)
         self.objective = model.objective_
@@ -207,14 +207,14 @@ class _Squares:
 
     def solve(self, D: NDArray) -> NDArray:
         """Set the solution with D w >= 0; return the active constraints."""
-        cone = scipy.linalg.solve_triangular(self.U, D.T, trans="T")
+        cone = solve_triangular(self.U, D.T, trans="T")
         norms = np.linalg.norm(cone, axis=0)
         D = D / norms[:, None]
         cone = cone / norms
         model = self.model
         multipliers, _ = scipy.optimize.nnls(-cone, self.free, maxiter=10 * len(D))
         change = cone @ multipliers
-        w = scipy.linalg.solve_triangular(self.U, self.free + change)
+        w = solve_triangular(self.U, self.free + change)
         model.coef_ = self.P @ w[1:]
         model.intercept_ = float(w[0])
         slack = abs(float(multipliers @ (D @ w)))

@@ -21,9 +21,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-import scipy.linalg
 import scipy.sparse as sp
 from numpy.typing import NDArray
+from scipy.linalg import cho_solve, lapack, solve_triangular
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
@@ -121,7 +121,7 @@ def _freedom(model: Any, factor: NDArray, shift: float) -> float:
     """Return the effective degrees of freedom from the upper Cholesky factor of A."""
     penalty = np.full(len(factor), shift)
     penalty[0] = float(not model.fit_intercept)
-    inverse = scipy.linalg.lapack.dtrtri(factor)[0]
+    inverse = lapack.dtrtri(factor)[0]
     return len(factor) - float(penalty @ np.einsum("ij,ij->i", inverse, inverse))
 
 
@@ -189,7 +189,7 @@ def posterior_std(model: Any, X: Any) -> NDArray:
     parts = model.posterior_
     values = []
     for _, Z, unseen in _blocks(model, parts["projection"], new_rows(model, X)):
-        solved = scipy.linalg.solve_triangular(parts["factor"], Z.T, trans="T")
+        solved = solve_triangular(parts["factor"], Z.T, trans="T")
         values.append(unseen / parts["shift"] + np.square(solved).sum(axis=0))
     std = np.sqrt(np.concatenate(values)[:, None] * parts["noise"])
     return std[:, 0] if model.coef_.ndim == 1 else std
@@ -204,13 +204,13 @@ def std_of_sum(model: Any, X: Any, weights: NDArray) -> NDArray:
     blocks = _blocks(model, parts["projection"], X)
     mean = sum(weights[part] @ Z for part, Z, _ in blocks)
     if parts["scores"] is not None:
-        half = scipy.linalg.cho_solve((parts["factor"], False), mean)
+        half = cho_solve((parts["factor"], False), mean)
         return np.linalg.norm(parts["scores"] @ half, axis=1)
     inputs = transform_rows(X, model.scaler_, model.kernel_)
     row = sp.csr_array(weights[None])
     prior = float(weights @ SketchMap(model.kernel_, inputs, row)(inputs)[0])
     unseen = max(prior - float(np.square(mean[1:]).sum()), 0.0)
-    solved = scipy.linalg.solve_triangular(parts["factor"], mean, trans="T")
+    solved = solve_triangular(parts["factor"], mean, trans="T")
     variance = unseen / parts["shift"] + float(np.square(solved).sum())
     return np.sqrt(variance * parts["noise"])
 

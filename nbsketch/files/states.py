@@ -23,16 +23,19 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from nbsketch._report import fields
 from nbsketch._report.fields import (
     Rule,
     Scope,
     array,
+    entries,
+    finite,
     integer,
+    not_negative,
     number,
     of,
     optional,
     plain,
+    positive,
 )
 from nbsketch._report.validation import (
     check_array_of,
@@ -69,14 +72,14 @@ def _check_strings(name: str, value: Any) -> None:
 def table(*columns: str) -> Rule:
     """Return the rule for a dict of these columns, arrays of equal length."""
     column = array("_rows", "fiu", finite=False)
-    return fields.entries(**dict.fromkeys(columns, column))
+    return entries(**dict.fromkeys(columns, column))
 
 
 def seconds(name: str, value: Any, scope: Scope) -> None:
     """Accept the times of named stages."""
     of(dict)(name, value, scope)
     for key, spent in value.items():
-        fields.not_negative(f"{name}.{key}", spent, scope)
+        not_negative(f"{name}.{key}", spent, scope)
 
 
 def scaler(q: str, p: str) -> Rule:
@@ -156,12 +159,12 @@ def coefficients(name: str, value: Any, scope: Scope) -> None:
 
 def intercepts(name: str, value: Any, scope: Scope) -> None:
     """Accept the intercepts for `coefficients`."""
-    (array("d") if scope.lengths["d"] else fields.finite)(name, value, scope)
+    (array("d") if scope.lengths["d"] else finite)(name, value, scope)
 
 
 def _errors(name: str, value: Any, scope: Scope) -> None:
     """Accept an error of a single output, or one per output."""
-    rule = fields.not_negative if scope.values["_single"] else array("d")
+    rule = not_negative if scope.values["_single"] else array("d")
     rule(name, value, scope)
 
 
@@ -244,10 +247,10 @@ def _output_weights(name: str, value: Any, scope: Scope) -> None:
 def _posterior(name: str, value: Any, scope: Scope) -> None:
     """Accept the parts of a posterior; see `nbsketch.estimators.posterior`."""
     scope.bind(name, "outputs", max(1, scope.lengths["d"]))
-    fields.entries(
+    entries(
         projection=array("s features"),
         factor=array("terms terms"),
-        shift=fields.positive,
+        shift=positive,
         noise=array("outputs"),
         scores=optional(array("outputs groups terms")),
     )(name, value, scope)
@@ -260,9 +263,7 @@ def _training(name: str, value: Any, scope: Scope) -> None:
     """Accept the targets and weights of a model of all samples, or None."""
     scope.bind(name, "outputs", max(1, scope.lengths["d"]))
     weights = optional(array("n", positive=True))
-    optional(fields.entries(targets=array("n outputs"), weights=weights))(
-        name, value, scope
-    )
+    optional(entries(targets=array("n outputs"), weights=weights))(name, value, scope)
 
 
 def _whitening(name: str, value: Any, scope: Scope) -> None:
@@ -388,7 +389,7 @@ DESCENT: Rules = {
     "n_steps_": integer(),
     "_one_target": equal(lambda scope: scope.lengths["d"] == 0),
     "_seed": integer(),
-    "_limit?": fields.not_negative,
+    "_limit?": not_negative,
     "_first_settings?": of(dict),
     "alpha_": number,
     "_projection": array("s r"),
@@ -479,12 +480,12 @@ PARAMETERS: Rules = {
     "sketch": optional(_recipe),
     "bandwidth": optional(_bandwidth),
     "size": _size,
-    "alpha": optional(fields.not_negative),
+    "alpha": optional(not_negative),
     "loss": _loss,
     "quantiles": plain(check_levels),
-    "tol": fields.positive,
+    "tol": positive,
     "max_iter": integer(low=1),
-    "max_seconds": optional(fields.positive),
+    "max_seconds": optional(positive),
     "verbose": integer(),
     "callback": of(type(None)),
     **dict.fromkeys(("fit_intercept", "average", "early_stopping"), of(bool)),

@@ -12,7 +12,14 @@ from nbsketch._jit.threads import run_blocks
 from nbsketch._machine.blas import one_thread
 from nbsketch._machine.memory import slices
 from nbsketch._report.validation import as_csr, check_rows
-from nbsketch.gram import dense
+from nbsketch.gram.dense import (
+    Entries,
+    PackedLandmarks,
+    entries_of,
+    fill_values,
+    fold_dense,
+    pack_landmarks,
+)
 from nbsketch.gram.form import CompiledForm, KernelLike
 from nbsketch.gram.sparse import evaluate_sparse, fold_sparse
 
@@ -113,14 +120,12 @@ def _tile_of(
     if sp.issparse(X) or sp.issparse(block):
         return lambda rows, buffer: evaluate_sparse(form, block, rows, np.float64)
     if not narrow:
-        packed = dense.pack_landmarks(form, block)  # once for all rows
-        return lambda rows, buffer: dense.fill_values(
-            packed, rows, buffer[: len(block)]
-        )
+        packed = pack_landmarks(form, block)  # once for all rows
+        return lambda rows, buffer: fill_values(packed, rows, buffer[: len(block)])
 
     def tile(rows: NDArray, buffer: NDArray) -> NDArray:
         out = buffer[: len(block)].reshape(len(rows), len(block))
-        return dense.fill_values(dense.pack_landmarks(form, rows), block, out).T
+        return fill_values(pack_landmarks(form, rows), block, out).T
 
     return tile
 
@@ -174,7 +179,7 @@ class Product:
             fold_sparse(form, X, self.landmarks, self.weights, out)
         elif form is not None and self._is_fused:
             packed, entries = self._packed
-            dense.fold_dense(packed, X, entries, out)
+            fold_dense(packed, X, entries, out)
         else:
             weights = as_tiled(self.weights)
             fold_by_tiles(self.kernel, X, self.landmarks, weights, out)
@@ -189,8 +194,8 @@ class Product:
         landmarks, factors = chosen
         # Vector lanes are landmarks: the values of a row of X are contiguous.
         form: Any = self._form
-        packed = dense.pack_landmarks(form, X, self.dtype)
-        dense.fill_values(packed, landmarks, out, factors[0])
+        packed = pack_landmarks(form, X, self.dtype)
+        fill_values(packed, landmarks, out, factors[0])
         if np.any(factors != factors[0]):
             out *= factors / factors[0]
         return out
@@ -230,11 +235,11 @@ class Product:
         return np.ascontiguousarray(self.landmarks[rows.indices]), factors
 
     @cached_property
-    def _packed(self) -> tuple[dense.PackedLandmarks, dense.Entries]:
+    def _packed(self) -> tuple[PackedLandmarks, Entries]:
         form: Any = self._form
-        pointers, rows, values = dense.entries_of(self.weights)
+        pointers, rows, values = entries_of(self.weights)
         entries = pointers, rows, values.astype(self.dtype, copy=False)
-        return dense.pack_landmarks(form, self.landmarks, self.dtype), entries
+        return pack_landmarks(form, self.landmarks, self.dtype), entries
 
 
 class Gram:
@@ -316,9 +321,7 @@ def evaluate(form: CompiledForm, X: Any, Y: Any, dtype: Any = np.float64) -> NDA
     if sp.issparse(X) or sp.issparse(Y):
         return rounded(form, evaluate_sparse(form, X, Y, dtype), dtype)
     out = np.empty((X.shape[0], Y.shape[0]), dtype)
-    return rounded(
-        form, dense.fill_values(dense.pack_landmarks(form, X), Y, out), dtype
-    )
+    return rounded(form, fill_values(pack_landmarks(form, X), Y, out), dtype)
 
 
 def rounded(form: CompiledForm, values: NDArray, dtype: Any) -> NDArray:

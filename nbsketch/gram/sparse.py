@@ -7,19 +7,22 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from nbsketch._jit import sparse as jit
 from nbsketch._jit.gram import finish
+from nbsketch._jit.sparse import (
+    DISTANCE,
+    INNER,
+    SIMILARITY,
+    TILE_ROWS,
+    fill,
+    fill_norms,
+)
 from nbsketch._jit.threads import run_tiles
 from nbsketch._machine.blas import one_thread
 from nbsketch._machine.memory import slices
 from nbsketch.gram.form import PROFILES, CompiledForm
 
 # Metrics that are functions of an inner product and two norms.
-_FROM_PRODUCT = {
-    "product": jit.INNER,
-    "squared": jit.DISTANCE,
-    "tanimoto": jit.SIMILARITY,
-}
+_FROM_PRODUCT = {"product": INNER, "squared": DISTANCE, "tanimoto": SIMILARITY}
 # Landmarks per block: their sums fit into the L1 cache of one thread.
 _BLOCK = 2048
 # Memory of a tile of rows by one block of landmarks.
@@ -47,14 +50,14 @@ class _Landmarks(NamedTuple):
         """Yield (rows, sums with the landmarks), all rows in order, in one buffer."""
         n = rows[0].size - 1
         m = self.norms.size
-        height = jit.TILE_ROWS * max(1, _TILE_BYTES // (jit.TILE_ROWS * m * 8))
+        height = TILE_ROWS * max(1, _TILE_BYTES // (TILE_ROWS * m * 8))
         buffer = np.empty((min(n, height), m))
         steps = rows[2].size / n * self.landmarks[2].size / self.scale.size
-        seconds = jit.TILE_ROWS * (m * _SECONDS_PER_SUM + steps * _SECONDS_PER_STEP)
+        seconds = TILE_ROWS * (m * _SECONDS_PER_SUM + steps * _SECONDS_PER_STEP)
         for start in range(0, n, height):
             out = buffer[: n - start]
             args = (self.what, rows, self.landmarks, self.lists, self.norms, self.scale)
-            run_tiles(jit.fill, _tiles(out), seconds, *args, _DOUBTFUL, out, start)
+            run_tiles(fill, _tiles(out), seconds, *args, _DOUBTFUL, out, start)
             yield slice(start, start + len(out)), out
 
 
@@ -102,7 +105,7 @@ def _block(form: CompiledForm, landmarks: sp.csr_array) -> _Landmarks:
         )
     arrays = _arrays(landmarks)
     norms = np.empty(landmarks.shape[0])
-    jit.fill_norms(arrays, form.scale, norms, 0)
+    fill_norms(arrays, form.scale, norms, 0)
     what = _FROM_PRODUCT[form.metric]
     lists = _lists(landmarks, form.scale)
     return _Landmarks(what, arrays, lists, norms, form.scale)
@@ -136,12 +139,12 @@ def _finish(
     if weights is None:
         weights = _arrays(sp.csr_array((0, tile.shape[1])))
     kernel = (PROFILES[form.profile], form.degree, float(form.offset))
-    seconds = jit.TILE_ROWS * tile.shape[1] * _SECONDS_PER_VALUE
+    seconds = TILE_ROWS * tile.shape[1] * _SECONDS_PER_VALUE
     run_tiles(finish, _tiles(tile), seconds, tile, kernel, weights, out, start)
 
 
 def _tiles(rows: NDArray) -> int:
-    return -(-len(rows) // jit.TILE_ROWS)
+    return -(-len(rows) // TILE_ROWS)
 
 
 def _arrays(matrix: Any) -> tuple[NDArray, NDArray, NDArray]:

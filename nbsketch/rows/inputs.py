@@ -35,10 +35,23 @@ from nbsketch._report.validation import (
     warn,
 )
 from nbsketch.kernels import KERNELS, PrecomputedKernel, SobolevKernel
-from nbsketch.rows import partitions
 from nbsketch.rows.class_weights import check_sum
 from nbsketch.rows.lost_digits import check_differences, warn_of_equal_integers
-from nbsketch.rows.partitions import PartitionedRows
+from nbsketch.rows.partitions import (
+    PartitionedRows,
+    array_of,
+    as_dask_array,
+    as_dask_arrays,
+    blocks_of,
+    check_numbers,
+    check_steady,
+    computed,
+    dask_module,
+    frame_parts,
+    literal,
+    one_row,
+    task,
+)
 from nbsketch.rows.transform import PREPROCESSINGS, choose_rows, transform_rows
 
 # A larger share of the total weight in one sample, of at least so many, is warned of.
@@ -258,16 +271,16 @@ def partitioned_rows(
         If the order of the rows changes when they are computed again.
     """
     named = {name: X} | {k: v for k, v in others.items() if v is not None}
-    array, *arrays = partitions.as_dask_arrays(named)
+    array, *arrays = as_dask_arrays(named)
     array = _with_known_size(name, array, 2)
-    partitions.check_numbers(name, array)
-    example = partitions.one_row(X, name)
+    check_numbers(name, array)
+    example = one_row(X, name)
     with explaining({name: example}):
         validate_data(estimator, example, reset=reset)
     single = array.dtype == np.float32
     dtype = dtype or (np.float32 if single else np.float64)
     check = partial(_checked, dtype=np.dtype(dtype), name=name)
-    reads = [partitions.blocks_of(other) for other in arrays]
+    reads = [blocks_of(other) for other in arrays]
     rows, results = PartitionedRows.of(array).checked(check, dtype, reads)
     joined = dict(zip(list(named)[1:], map(_concatenated, results), strict=True))
     for key, value in joined.items():
@@ -341,7 +354,7 @@ def loaded(X: Any, **others: Any) -> tuple[Any, ...]:
     check_alike(X, **others)
     if not is_dask(X):
         return X, *others.values()
-    return tuple(partitions.computed((X, *others.values())))
+    return tuple(computed((X, *others.values())))
 
 
 def predicted(
@@ -355,14 +368,14 @@ def predicted(
     arguments = {"y": y} | (
         {} if sample_weight is None else {"sample_weight": sample_weight}
     )
-    parts = partitions.frame_parts(X, *arguments.values())
+    parts = frame_parts(X, *arguments.values())
     if parts is None:
-        arrays = map(partitions.as_dask_array, arguments, arguments.values())
-        predictions, *values = partitions.computed([lazy, *arrays])
+        arrays = map(as_dask_array, arguments, arguments.values())
+        predictions, *values = computed([lazy, *arrays])
     else:
-        shared = partitions.literal(copy(model))
-        reads = [partitions.task(_predict_part, part, shared) for part in parts]
-        results = [r for r in partitions.computed(reads) if r is not None]
+        shared = literal(copy(model))
+        reads = [task(_predict_part, part, shared) for part in parts]
+        results = [r for r in computed(reads) if r is not None]
         predictions, *values = map(_concatenated, zip(*results, strict=True))
     here = dict(zip(arguments, values, strict=True))
     for name, value in here.items():
@@ -389,16 +402,16 @@ def in_blocks(X: Any, y: Any, sample_weight: Any) -> Iterator[tuple[Any, ...]]:
     others = y, sample_weight
     named = {"X": _watched(X)}
     named |= {f"{k}": a for k, a in enumerate(others) if a is not None}
-    shared = iter(partitions.as_dask_arrays(named))
+    shared = iter(as_dask_arrays(named))
     rows = _with_known_size("X", next(shared), 2)
-    partitions.check_numbers("X", rows)
+    check_numbers("X", rows)
     arrays = [None if a is None else _in_chunks_of(rows, next(shared)) for a in others]
-    reads = [partitions.blocks_of(a) for a in (rows, *arrays) if a is not None]
-    partitions.check_steady(reads, reads)
+    reads = [blocks_of(a) for a in (rows, *arrays) if a is not None]
+    check_steady(reads, reads)
     for k, size in enumerate(rows.chunks[0]):
         if size:
             parts = [None if a is None else a.blocks[k] for a in (rows, *arrays)]
-            block, *values = partitions.computed(parts)
+            block, *values = computed(parts)
             if hasattr(X, "columns"):
                 block = type(X._meta)(block, columns=X._meta.columns)
             yield block, *values
@@ -415,13 +428,13 @@ def labels_of(y: Any) -> NDArray | None:
     """Return the sorted distinct labels of a Dask collection; None for other data."""
     if not is_dask(y):
         return None
-    blocks = partitions.as_dask_array("y", y, 1).to_delayed()
-    reads = [partitions.task(np.unique, block) for block in blocks]
-    return np.unique(np.concatenate(partitions.computed(reads)))
+    blocks = as_dask_array("y", y, 1).to_delayed()
+    reads = [task(np.unique, block) for block in blocks]
+    return np.unique(np.concatenate(computed(reads)))
 
 
 def _with_known_size(name: str, value: Any, ndim: int | None) -> Any:
-    array = partitions.as_dask_array(name, value, ndim)
+    array = as_dask_array(name, value, ndim)
     return array.compute_chunk_sizes() if np.isnan(array.shape[0]) else array
 
 
@@ -576,16 +589,16 @@ def row_by_row(method: Callable[..., NDArray], X: Any, *args: Any) -> Any:
     >>> row_by_row(model.transform, da.ones((6, 4), chunks=(3, 4))).chunks
     ((3, 3), (2,))
     """
-    array = partitions.as_dask_array("X", X, ndim=2)
-    partitions.check_numbers("X", array)
-    nothing = method(partitions.one_row(X), *args)[:0]
+    array = as_dask_array("X", X, ndim=2)
+    check_numbers("X", array)
+    nothing = method(one_row(X), *args)[:0]
     model = copy(method.__self__)  # type: ignore[attr-defined]
     # Checked before: blocks of a data frame have no names.
     vars(model).pop("feature_names_in_", None)
-    da = partitions.dask_module("dask.array")
+    da = dask_module("dask.array")
     return da.map_blocks(
         _of_part, array, method=_function_of(method), args=args, nothing=nothing,
-        model=partitions.literal(model), dtype=nothing.dtype, meta=nothing,
+        model=literal(model), dtype=nothing.dtype, meta=nothing,
         drop_axis=[1] if nothing.ndim == 1 else None,
         new_axis=[2] if nothing.ndim == 3 else None,
         chunks=(array.chunks[0], *((k,) for k in nothing.shape[1:])),
@@ -600,11 +613,9 @@ def table_by_row(method: Callable[..., NDArray], X: Any, *args: Any) -> Any:
     if not hasattr(X, "columns"):
         return row_by_row(method, X, *args)
     nothing = method(X._meta_nonempty.iloc[:1], *args)[:0]
-    model = partitions.literal(copy(method.__self__))  # type: ignore[attr-defined]
+    model = literal(copy(method.__self__))  # type: ignore[attr-defined]
     bound = model, _function_of(method), args, nothing
-    return partitions.array_of(
-        [partitions.task(_of_part, p, *bound) for p in X.to_delayed()], nothing
-    )
+    return array_of([task(_of_part, p, *bound) for p in X.to_delayed()], nothing)
 
 
 def _function_of(method: Callable[..., NDArray]) -> Callable[..., NDArray]:

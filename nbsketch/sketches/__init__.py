@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from abc import abstractmethod
 from dataclasses import dataclass
+from math import inf, log1p, sqrt
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -14,7 +14,17 @@ from numpy.typing import NDArray
 from nbsketch._jit import csr
 from nbsketch._jit.threads import run_slices
 from nbsketch._machine.memory import fits
-from nbsketch._report import fields, validation
+from nbsketch._report import validation
+from nbsketch._report.fields import (
+    choice,
+    count,
+    named_object,
+    optional,
+    positive,
+    register,
+    rules,
+    share,
+)
 from nbsketch.gram import SymmetricGram
 from nbsketch.gram.form import take_rows
 from nbsketch.kernels import as_kernel
@@ -78,7 +88,7 @@ class DenseRecipe(SizedRecipe):
     def draw_matrix(self, n: int, seed: int) -> NDArray:
         """Return the matrix for a seed: see `SizedRecipe.draw_matrix`."""
         entries = np.empty((self.size, n))
-        args = np.uint64(seed), self._law, 1 / math.sqrt(self.size), entries
+        args = np.uint64(seed), self._law, 1 / sqrt(self.size), entries
         run_slices(csr.fill_dense, self.size, n * _SECONDS_PER_ENTRY, *args)
         return entries
 
@@ -168,21 +178,19 @@ class PSparsifiedSketch(SizedRecipe):
     density: float | None = None
     law: Literal["rademacher", "gaussian"] = "rademacher"
 
-    _rules = fields.rules(
-        density=fields.optional(fields.share), law=fields.choice(*_LAWS)
-    )
+    _rules = rules(density=optional(share), law=choice(*_LAWS))
 
     def draw_matrix(self, n: int, seed: int) -> sp.csr_array:
         """Return the matrix for a seed: see `SizedRecipe.draw_matrix`."""
         p = min(1.0, _NONZEROS_PER_ROW / n) if self.density is None else self.density
-        log_absent = math.log1p(-p) if p < 1 else -math.inf
+        log_absent = log1p(-p) if p < 1 else -inf
         pointers = np.zeros(self.size + 1, dtype=np.int64)
         law = np.uint64(seed), n, log_absent
         csr.count_entries(*law, pointers[1:])
         np.cumsum(pointers, out=pointers)
         columns = np.empty(pointers[-1], np.int64)
         values = np.empty(pointers[-1])
-        scale = 1 / math.sqrt(self.size * p)
+        scale = 1 / sqrt(self.size * p)
         csr.fill_entries(*law, _LAWS[self.law], scale, pointers, columns, values)
         return sp.csr_array((values, columns, pointers), shape=(self.size, n))
 
@@ -254,7 +262,7 @@ class SparseJLSketch(SizedRecipe):
 
     nonzeros: int | None = None
     grows = False
-    _rules = fields.rules(nonzeros=fields.optional(fields.count))
+    _rules = rules(nonzeros=optional(count))
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -270,7 +278,7 @@ class SparseJLSketch(SizedRecipe):
 def _draw_columns(size: int, n: int, c: int, seed: int) -> sp.csr_array:
     rows = np.empty((n, c), dtype=np.int32)
     csr.fill_distinct(np.uint64(seed), size, np.full(size, -1), rows)
-    values = signs(seed, n, c) / math.sqrt(c)
+    values = signs(seed, n, c) / sqrt(c)
     pointers = np.arange(n + 1) * c
     columns = (values.ravel(), rows.ravel(), pointers)
     return sp.csr_array(sp.csc_array(columns, shape=(size, n)))
@@ -301,7 +309,7 @@ class SubsamplingSketch(SizedRecipe):
 
     replace: bool = False
 
-    _rules = fields.rules(replace=fields.choice(False, True))
+    _rules = rules(replace=choice(False, True))
 
     def draw_matrix(self, n: int, seed: int) -> sp.csr_array:
         """Return the matrix for a seed: see `SizedRecipe.draw_matrix`."""
@@ -309,7 +317,7 @@ class SubsamplingSketch(SizedRecipe):
             chosen = integers(seed, self.size, 1, n)[:, 0]
         else:
             chosen = start_of_permutation(seed, self.size, n)
-        return rows_of_identity(chosen, math.sqrt(n / self.size), n)
+        return rows_of_identity(chosen, sqrt(n / self.size), n)
 
 
 @dataclass(frozen=True)
@@ -395,7 +403,7 @@ class LandmarkSketch(SketchRecipe):
         )
 
 
-@fields.register
+@register
 class IdentityMatrix(Sketch):
     """The identity as a sketch."""
 
@@ -446,7 +454,7 @@ class AccumulationSketch(SizedRecipe):
 
     m: int = 30
 
-    _rules = fields.rules(m=fields.count)
+    _rules = rules(m=count)
 
     def draw_matrix(self, n: int, seed: int) -> sp.csr_array:
         """Return the matrix for a seed: see `SizedRecipe.draw_matrix`."""
@@ -457,7 +465,7 @@ class AccumulationSketch(SizedRecipe):
         matrix = sp.csr_array((values, columns, pointers), shape=(self.size, n))
         matrix.sum_duplicates()
         matrix.eliminate_zeros()
-        matrix.data *= math.sqrt(n / (self.size * self.m))
+        matrix.data *= sqrt(n / (self.size * self.m))
         return matrix
 
 
@@ -539,9 +547,7 @@ class LeverageSketch(DataSketch):
     alpha: float | None = None
     method: Literal["auto", "exact", "recursive"] = "auto"
 
-    _rules = fields.rules(
-        alpha=fields.optional(fields.positive), method=fields.choice(*METHODS)
-    )
+    _rules = rules(alpha=optional(positive), method=choice(*METHODS))
 
     def _draw_from(
         self, n: int, rng: np.random.Generator, X: Any, kernel: Any
@@ -629,7 +635,7 @@ class RPCholeskySketch(DataSketch):
         _, pivots = partial_cholesky(K, self.size, rng, dtype=double, one_by_one=True)
         others = np.setdiff1d(np.arange(count), pivots)
         chosen = rows[np.concatenate([pivots, rng.permutation(others)])[: self.size]]
-        matrix = rows_of_identity(chosen, math.sqrt(n / self.size), n)
+        matrix = rows_of_identity(chosen, sqrt(n / self.size), n)
         return Sketch(matrix, Origin(self, seed))
 
 
@@ -658,9 +664,7 @@ def as_recipe(
     family = _BY_NAME.get(sketch) if isinstance(sketch, str) else None
     if family is not None and issubclass(family, SizedRecipe):
         validation.check_integer(f"{prefix}size", size)
-    recipe = fields.named_object(
-        "sketch", sketch, _BY_NAME, SketchRecipe, prefix, size=size
-    )
+    recipe = named_object("sketch", sketch, _BY_NAME, SketchRecipe, prefix, size=size)
     if isinstance(recipe, SizedRecipe):
         recipe.check_size(n, f"{prefix}size")
     return recipe

@@ -17,8 +17,13 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.sparse.linalg import LinearOperator, eigsh
 
 from nbsketch._jit.csr import fill_signs, fill_uniforms
-from nbsketch._report import validation
 from nbsketch._report.fields import Checked, count, register, rules
+from nbsketch._report.validation import (
+    as_csr,
+    check_array_of,
+    check_integer,
+    random_generator,
+)
 
 # With fewer nonzeros per column than this, sorting is faster than marking columns.
 _SORT_BELOW = 1 / 64
@@ -44,11 +49,9 @@ class Origin:
     def __post_init__(self) -> None:
         if not hasattr(self.recipe, "grows"):
             raise ValueError(f"`recipe` must be a SizedRecipe, got {self.recipe!r:.60}")
-        validation.check_integer("seed", self.seed, low=0, high=2**64 - 1)
+        check_integer("seed", self.seed, low=0, high=2**64 - 1)
         if self.probabilities is not None:
-            shares = validation.check_array_of(
-                "probabilities", self.probabilities, "f", 1
-            )
+            shares = check_array_of("probabilities", self.probabilities, "f", 1)
             if not (shares >= 0).all() or not np.isfinite(shares).all():
                 raise ValueError("`probabilities` must be finite and nonnegative")
 
@@ -102,8 +105,8 @@ class Sketch:
         """Return the matrix in its storage format."""
         if not sp.issparse(matrix):
             raise TypeError(f"`matrix` must be a sparse matrix, got {matrix!r:.60}")
-        validation.check_array_of("matrix", matrix.data, "fiub")
-        return validation.as_csr(matrix, "matrix")
+        check_array_of("matrix", matrix.data, "fiub")
+        return as_csr(matrix, "matrix")
 
     def __repr__(self) -> str:
         s, n = self.shape
@@ -179,7 +182,7 @@ class Sketch:
         >>> np.allclose(grown, K @ PSparsifiedSketch(size=20).draw(300, rng=0).T)
         True
         """
-        rows = validation.check_integer("rows", rows)
+        rows = check_integer("rows", rows)
         s, n = self.shape
         if self.origin is None or not self.origin.recipe.grows:
             law = "" if self.origin is None else f" drawn by {self.origin.recipe!r}"
@@ -191,7 +194,7 @@ class Sketch:
 
     def tail(self, start: int) -> Sketch:
         """Return the rows from `start` on, not rescaled, as a sketch."""
-        start = validation.check_integer("start", start, low=0, high=self.shape[0] - 1)
+        start = check_integer("start", start, low=0, high=self.shape[0] - 1)
         return self.part(slice(start, None))
 
     def part(self, rows: Any) -> Sketch:
@@ -261,7 +264,7 @@ class DenseSketch(Sketch):
 
     @staticmethod
     def _checked(matrix: Any) -> NDArray:
-        return validation.check_array_of("matrix", matrix, "f", 2)
+        return check_array_of("matrix", matrix, "f", 2)
 
     @cached_property
     def columns(self) -> NDArray:
@@ -445,7 +448,7 @@ class SizedRecipe(SketchRecipe):
         return sketch
 
     def _check_rows(self, n: int) -> int:
-        n = validation.check_integer("n", n)
+        n = check_integer("n", n)
         self.check_size(n)
         return n
 
@@ -466,7 +469,7 @@ def rows_of_identity(chosen: NDArray, scales: Any, n: int) -> sp.csr_array:
 
 def draw_seed(rng: Any) -> int:
     """Return the seed of the random streams of a sketch."""
-    return int(validation.random_generator(rng).integers(2**64, dtype=np.uint64))
+    return int(random_generator(rng).integers(2**64, dtype=np.uint64))
 
 
 def uniforms(seed: int, rows: int, columns: int = 1) -> NDArray:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
+from math import pi, sqrt
 from typing import Any, Literal
 
 import numpy as np
@@ -97,7 +97,7 @@ class Hadamard(Transform):
         if missing:
             tile = np.pad(tile, ((0, missing), (0, 0)))
             signs = np.pad(signs, (0, missing))
-        factor = tile.dtype.type(self.scale / math.sqrt(self.order(self.n)))
+        factor = tile.dtype.type(self.scale / sqrt(self.order(self.n)))
         add_hadamard(tile, signs, self.step, first, self.rows, factor, out)
 
     def entries(self, part: slice = slice(None)) -> NDArray:
@@ -105,7 +105,7 @@ class Hadamard(Transform):
         bits = self.rows[part, None] & np.arange(self.n)
         for shift in (32, 16, 8, 4, 2, 1):
             bits ^= bits >> shift
-        return (1 - 2 * (bits & 1)) / math.sqrt(self.order(self.n))
+        return (1 - 2 * (bits & 1)) / sqrt(self.order(self.n))
 
 
 class Cosine(Transform):
@@ -120,8 +120,8 @@ class Cosine(Transform):
         rows = self.rows[part]
         # Subtract whole periods as integers, without rounding.
         turns = rows[:, None] * (2 * np.arange(self.n) + 1) % (4 * self.n)
-        values = np.cos(turns * (math.pi / (2 * self.n))) * math.sqrt(2 / self.n)
-        values[rows == 0] = 1 / math.sqrt(self.n)
+        values = np.cos(turns * (pi / (2 * self.n))) * sqrt(2 / self.n)
+        values[rows == 0] = 1 / sqrt(self.n)
         return values
 
 
@@ -138,17 +138,17 @@ class Fourier(Transform):
     def _factors(self, rows: NDArray) -> NDArray:
         """Return sqrt(2), or 1 for the constant and for the alternating row."""
         alone = (rows == 0) | ((self.n % 2 == 0) & (rows == self.n - 1))
-        return np.where(alone, 1.0, math.sqrt(2))
+        return np.where(alone, 1.0, sqrt(2))
 
     def entries(self, part: slice = slice(None)) -> NDArray:
         """Return H[rows[part], :n] by its formula."""
         rows = self.rows[part]
         frequencies = (rows + 1) // 2
         turns = frequencies[:, None] * np.arange(self.n) % self.n
-        angles = turns * (2 * math.pi / self.n)
+        angles = turns * (2 * pi / self.n)
         is_sine = (rows % 2 == 0) & (rows > 0)
         waves = np.where(is_sine[:, None], -np.sin(angles), np.cos(angles))
-        return waves * (self._factors(rows) / math.sqrt(self.n))[:, None]
+        return waves * (self._factors(rows) / sqrt(self.n))[:, None]
 
 
 _TRANSFORMS: dict[str, type[Transform]] = {
@@ -198,7 +198,7 @@ class SRHTSketch(SizedRecipe):
         """Return the sketch for a seed: see `SizedRecipe.draw_matrix`."""
         order = _TRANSFORMS[self.transform].order(n)
         rows = _sketch.start_of_permutation(seed, self.size, order)
-        scale = math.sqrt(order / self.size)
+        scale = sqrt(order / self.size)
         flips = _sketch.signs(seed, n)[:, 0]
         return TransformSketch(self.transform, flips, rows, scale)
 

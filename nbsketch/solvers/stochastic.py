@@ -11,7 +11,6 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from nbsketch import losses
 from nbsketch._jit.sgd import (
     ADAM,
     COLUMNS,
@@ -21,8 +20,9 @@ from nbsketch._jit.sgd import (
     SUBGRADIENT,
     run_steps,
 )
-from nbsketch._report import fields
+from nbsketch._report.fields import Checked, choice, count, integer, positive, rules
 from nbsketch._report.validation import check_real
+from nbsketch.losses import LogisticLoss, Loss, SquaredHingeLoss, SquareLoss, as_loss
 from nbsketch.solvers._certified import checks
 from nbsketch.solvers.design import Design
 from nbsketch.solvers.row_loss import conjugate_numbers
@@ -46,7 +46,7 @@ _BETAS = (0.9, 0.999)
 
 
 @dataclass(frozen=True)
-class StochasticSolver(fields.Checked):
+class StochasticSolver(Checked):
     r"""Adam or stochastic subgradient steps, as in the papers.
 
     It has no certificate and needs a suitable learning rate; the default solvers are
@@ -104,15 +104,15 @@ class StochasticSolver(fields.Checked):
     average: bool = False
     random_state: int = 0
 
-    _rules = fields.rules(
-        method=fields.choice(*METHODS),
-        schedule=fields.choice(*SCHEDULES),
-        learning_rate=fields.positive,
-        n_epochs=fields.count,
-        batch_size=fields.count,
-        shuffle=fields.choice(False, True),
-        average=fields.choice(False, True),
-        random_state=fields.integer(),
+    _rules = rules(
+        method=choice(*METHODS),
+        schedule=choice(*SCHEDULES),
+        learning_rate=positive,
+        n_epochs=count,
+        batch_size=count,
+        shuffle=choice(False, True),
+        average=choice(False, True),
+        random_state=integer(),
     )
 
 
@@ -123,7 +123,7 @@ class StochasticProblem:
     design: Design
     targets: NDArray  # (n, d), or (n, 1) for d outputs
     weights: NDArray
-    loss: losses.Loss
+    loss: Loss
     kind: int
     numbers: NDArray  # (4, d)
     alpha: float
@@ -148,7 +148,7 @@ class StochasticProblem:
 
     def middle(self) -> NDArray:
         """Return the starting value of the intercept, of shape (d,)."""
-        if isinstance(self.loss, losses.SquareLoss | losses.SquaredHingeLoss):
+        if isinstance(self.loss, SquareLoss | SquaredHingeLoss):
             return np.average(self.targets, axis=0, weights=self.weights)
         rows = self.targets[self.weights > 0]
         if self.kind == LOGISTIC:  # half a row more per class: both are finite
@@ -179,7 +179,7 @@ class StochasticProblem:
 def stochastic_problem(
     design: Design,
     Y: ArrayLike,
-    loss: losses.Loss | str,
+    loss: Loss | str,
     alpha: float,
     sample_weight: ArrayLike | None,
     fit_intercept: bool,
@@ -192,7 +192,7 @@ def stochastic_problem(
     levels `quantiles` (d,) of a joint pinball loss, the d losses are added and the
     level of `loss` is ignored. These two are not checked.
     """
-    loss = losses.as_loss(loss)
+    loss = as_loss(loss)
     n = design.shape[0]
     targets = _targets(Y, n, loss)
     scalar = targets.ndim == 1 and quantiles is None
@@ -206,7 +206,7 @@ def stochastic_problem(
     )  # fmt: skip
 
 
-def _targets(Y: ArrayLike, n: int, loss: losses.Loss) -> NDArray:
+def _targets(Y: ArrayLike, n: int, loss: Loss) -> NDArray:
     # a copy, because a read-only array would need another compilation
     targets = np.array(Y, dtype=float, order="C")
     if targets.ndim not in (1, 2) or len(targets) != n or targets.size == 0:
@@ -219,8 +219,8 @@ def _targets(Y: ArrayLike, n: int, loss: losses.Loss) -> NDArray:
     return checks.labels("Y", targets, loss)
 
 
-def _kind(loss: losses.Loss, by_column: bool) -> int:
-    if type(loss) is losses.LogisticLoss:
+def _kind(loss: Loss, by_column: bool) -> int:
+    if type(loss) is LogisticLoss:
         return LOGISTIC
     if loss.elq is None:
         raise TypeError(
@@ -235,9 +235,7 @@ def _kind(loss: losses.Loss, by_column: bool) -> int:
     return RADIAL
 
 
-def _numbers(
-    loss: losses.Loss, quantiles: Sequence[float] | None, n_outputs: int
-) -> NDArray:
+def _numbers(loss: Loss, quantiles: Sequence[float] | None, n_outputs: int) -> NDArray:
     numbers = np.empty((4, n_outputs))
     numbers[:] = np.array(conjugate_numbers(loss))[:, None]
     if quantiles is not None:

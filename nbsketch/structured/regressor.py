@@ -59,8 +59,28 @@ from nbsketch.rows.inputs import (
 )
 from nbsketch.solvers.exact import solve_shifted
 from nbsketch.solvers.spectrum import moments
-from nbsketch.structured import _outputs
-from nbsketch.structured._outputs import Objects, TargetRows, TopK, TrainingOutputs
+from nbsketch.structured._outputs import (
+    Candidates,
+    Objects,
+    OneSet,
+    SetPerRow,
+    TargetRows,
+    TopK,
+    TrainingOutputs,
+    as_double,
+    as_objects,
+    best_of,
+    check_objects,
+    check_training_outputs,
+    choose_set,
+    default_sketch,
+    draw_outputs,
+    one_set,
+    places_of,
+    principal_targets,
+    scores,
+    warn_of_offset,
+)
 
 # Memory of the points h(x) of samples that are decoded together.
 _POINT_BYTES = 16 << 20
@@ -95,7 +115,7 @@ class OutputSpace(ObjectParameters):
         )
         return TrainingOutputs(
             Objects(rows) if isinstance(rows, list) else rows,
-            _outputs.Candidates(self._features, self._penalty),
+            Candidates(self._features, self._penalty),
             sketch_map,
             self._whitening,
         )
@@ -170,11 +190,11 @@ class OutputEmbedding(SaveMixin, OutputSpace, BaseEstimator):
         Y : array or CSR matrix of shape (n, p), or sequence of n objects
             Training outputs.
         """
-        kernel, rows = _outputs.check_training_outputs(self, Y)
-        places = _outputs.places_of(kernel, rows)
+        kernel, rows = check_training_outputs(self, Y)
+        places = places_of(kernel, rows)
         rng = validation.random_generator(self.random_state)
-        recipe = _outputs.default_sketch(self.sketch, self.size, len(places[0]))
-        self.output_kernel_, self.output_sketch_ = _outputs.draw_outputs(
+        recipe = default_sketch(self.sketch, self.size, len(places[0]))
+        self.output_kernel_, self.output_sketch_ = draw_outputs(
             kernel, rows, recipe, self.size, rng
         )
         outputs, _ = TrainingOutputs.of(
@@ -243,12 +263,12 @@ class OutputEmbedding(SaveMixin, OutputSpace, BaseEstimator):
 
     def _best(
         self, Z: ArrayLike, k: int, candidates: Any, candidate_sets: Any
-    ) -> tuple[TopK, _outputs.OneSet | _outputs.SetPerRow]:
+    ) -> tuple[TopK, OneSet | SetPerRow]:
         check_is_fitted(self)
         vectors = validation.check_rows("Z", Z, n_features=self.output_rank_)
-        h = _outputs.as_double(vectors)
-        sets = _outputs.choose_set(self._training, candidates, candidate_sets, len(h))
-        return _outputs.best_of(sets, k, [(0, h)], len(h)), sets
+        h = as_double(vectors)
+        sets = choose_set(self._training, candidates, candidate_sets, len(h))
+        return best_of(sets, k, [(0, h)], len(h)), sets
 
 
 def _values(
@@ -419,7 +439,7 @@ class InputOutputKernelRegressor(
             self.seconds_: dict[str, float] = {}
             X, Y, sample_weight = loaded(X, Y=Y, sample_weight=sample_weight)
             kernel, output_kernel, rows = self._check(X, Y, sample_weight)
-            places = _outputs.places_of(output_kernel, rows.y)
+            places = places_of(output_kernel, rows.y)
             X = self._draw_sketches(kernel, output_kernel, rows, len(places[0]))
             with self._stage("outputs"):
                 outputs, targets = TrainingOutputs.of(
@@ -512,8 +532,8 @@ class InputOutputKernelRegressor(
             Scores.
         """
         X = self._check_new(X)
-        sets = _outputs.one_set(self._training, candidates)
-        blocks = [_outputs.scores(h, sets.encoded) for _, h in self._points(X)]
+        sets = one_set(self._training, candidates)
+        blocks = [scores(h, sets.encoded) for _, h in self._points(X)]
         return np.concatenate(blocks)
 
     def score(self, X: Any, y: Any) -> float:
@@ -564,14 +584,14 @@ class InputOutputKernelRegressor(
     ) -> tuple[Kernel, Kernel, TrainingRows]:
         """Return both kernels and the samples of positive weight."""
         kernel = Plan(self.kernel, self.bandwidth).given_kernel
-        objects = _outputs.as_objects(kernel, "X", X)
+        objects = as_objects(kernel, "X", X)
         if objects is None:
             X = checked_rows(self, X, reset=True)
         else:
             self.__dict__.pop("n_features_in_", None)
             kernel, X = objects
-        output_kernel, Y = _outputs.check_training_outputs(self, Y)
-        _outputs.warn_of_offset(output_kernel, Y)
+        output_kernel, Y = check_training_outputs(self, Y)
+        warn_of_offset(output_kernel, Y)
         if X.shape[0] != Y.shape[0]:
             raise ValueError(
                 f"`Y` must have an output for each of {X.shape[0]} samples of `X`, "
@@ -591,7 +611,7 @@ class InputOutputKernelRegressor(
         check_is_fitted(self)
         (X,) = loaded(X)
         if isinstance(self.landmarks_, Objects):
-            return _outputs.check_objects("X", X)
+            return check_objects("X", X)
         return compared_rows(self, X)
 
     def _draw_sketches(
@@ -601,15 +621,15 @@ class InputOutputKernelRegressor(
         weights = rows.relative_weights
         rng, output_rng = validation.random_generator(self.random_state).spawn(2)
         size = self.output_size
-        recipe = _outputs.default_sketch(self.output_sketch, size, n_outputs)
-        self.output_kernel_, self.output_sketch_ = _outputs.draw_outputs(
+        recipe = default_sketch(self.output_sketch, size, n_outputs)
+        self.output_kernel_, self.output_sketch_ = draw_outputs(
             output_kernel, rows.y, recipe, size, output_rng, weights
         )
         rngs = rng.spawn(2)
         learning = rng.spawn(1)[0]
         X, kernel = self._learn(rows, kernel, learning)
         n = X.shape[0]
-        sketch = _outputs.default_sketch(self.sketch, self.size, n)
+        sketch = default_sketch(self.sketch, self.size, n)
         self.kernel_ = resolve(X, kernel, rngs[0], weights)
         recipe = features_recipe(sketch, self.size, n)
         self.sketch_ = draw(X, self.kernel_, recipe, rngs[1])
@@ -629,7 +649,7 @@ class InputOutputKernelRegressor(
         if learns and X.shape[0] >= sketched.LEAST_ROWS:
             weights = rows.relative_weights
             outputs = self.output_kernel_, rows.y
-            targets = _outputs.principal_targets(*outputs, rng, weights)
+            targets = principal_targets(*outputs, rng, weights)
             size = len(X)
             if self.size is not None:
                 size = min(validation.check_integer("size", self.size), size)
@@ -700,14 +720,14 @@ class InputOutputKernelRegressor(
 
     def _best(
         self, X: Any, k: int, candidates: Any, candidate_sets: Any
-    ) -> tuple[TopK, _outputs.OneSet | _outputs.SetPerRow]:
+    ) -> tuple[TopK, OneSet | SetPerRow]:
         """Return the k best candidates of each sample, and the sets of candidates."""
         X = self._check_new(X)
         n = X.shape[0]
         with watching(self.verbose, None):
             report("candidates")
-            sets = _outputs.choose_set(self._training, candidates, candidate_sets, n)
-            return _outputs.best_of(sets, k, self._points(X), n), sets
+            sets = choose_set(self._training, candidates, candidate_sets, n)
+            return best_of(sets, k, self._points(X), n), sets
 
     def __sklearn_tags__(self) -> Tags:
         """Return the capabilities of the estimator."""

@@ -38,8 +38,8 @@ from copy import copy
 from typing import Self
 
 import numpy as np
-import scipy.linalg
 from numpy.typing import DTypeLike, NDArray
+from scipy.linalg import blas, lapack
 
 from nbsketch._machine.memory import fits, slices
 from nbsketch.solvers._linear.conjugate_gradients import KernelOperator
@@ -90,7 +90,7 @@ def raised_cholesky(
     then 4 times, 16 times as much. Only the upper triangle of the matrix is used; the
     lower triangle of the factor is undefined.
     """
-    (potrf,) = scipy.linalg.lapack.get_lapack_funcs(("potrf",), (matrix,))
+    (potrf,) = lapack.get_lapack_funcs(("potrf",), (matrix,))
     raised = shift
     more = 3 * shift if more is None else more
     while True:
@@ -108,9 +108,9 @@ def solve_upper(upper: NDArray, V: NDArray, transposed: int = 0) -> NDArray:
     if V.size == 0:
         return V
     if V.ndim == 1 or V.shape[1] == 1:  # twice as fast for a vector
-        (trsv,) = scipy.linalg.blas.get_blas_funcs(("trsv",), (upper,))
+        (trsv,) = blas.get_blas_funcs(("trsv",), (upper,))
         return trsv(upper, V.ravel(), lower=0, trans=transposed).reshape(V.shape)
-    (trsm,) = scipy.linalg.blas.get_blas_funcs(("trsm",), (upper,))
+    (trsm,) = blas.get_blas_funcs(("trsm",), (upper,))
     return trsm(1.0, upper, V, lower=0, trans_a=transposed)
 
 
@@ -212,7 +212,7 @@ def _block_factor(
         schur -= factor[:, index].T @ factor
     block = schur[:, index].astype(np.float64)
     upper = raised_cholesky((block + block.T) / 2, jitter)[0].astype(factor.dtype)
-    solved = scipy.linalg.blas.get_blas_funcs("trsm", (upper,))(
+    solved = blas.get_blas_funcs("trsm", (upper,))(
         1.0, upper, schur.T, side=1, lower=0, overwrite_b=1
     )
     return solved.T
@@ -387,7 +387,7 @@ class LowRankPreconditioner:
         part = np.take(self.factor, rows, axis=1)
         part *= root
         if len(part):
-            syrk = scipy.linalg.blas.get_blas_funcs("syrk", (part,))
+            syrk = blas.get_blas_funcs("syrk", (part,))
             options = {"trans": 1, "lower": 0, "overwrite_c": 1}
             self._gram = syrk(sign, part.T, beta=1.0, c=self._gram, **options)
 

@@ -73,8 +73,7 @@ class Expansion:
 
     def fill(self, X: Any, rows: NDArray | None, out: NDArray) -> None:
         """Fill the given rows of `out` (n, d) with their values; None: all rows."""
-        size = self._product.shape[0]
-        step = max(_FEWEST_ROWS, _BLOCK_BYTES // (8 * size))
+        step = max(_FEWEST_ROWS, _BLOCK_BYTES // (8 * self._product.shape[0]))
 
         def work(start: int) -> None:
             part = slice(start, start + step)
@@ -151,8 +150,7 @@ class PivotedCholesky:
     def __post_init__(self) -> None:
         """Check that the factor is valid and its rows are distinct."""
         chosen = self.chosen
-        diagonal = self.factor.diagonal()
-        if (diagonal <= 0).any() or np.unique(chosen).size != chosen.size:
+        if (self.factor.diagonal() <= 0).any() or np.unique(chosen).size != chosen.size:
             raise ValueError("`factor` must be of distinct rows, got others")
 
     @classmethod

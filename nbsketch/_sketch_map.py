@@ -99,8 +99,7 @@ class SketchMap:
             return self(rows) @ self.weights.T
         size, n_landmarks = self.weights.shape
         total = np.zeros((size, size))
-        step = scratch.rows_per_block(size, total.dtype)
-        for part in slices(n_landmarks, step):
+        for part in slices(n_landmarks, scratch.rows_per_block(size, total.dtype)):
             total += self(rows[part]) @ self.weights[:, part].T
         return total
 
@@ -160,8 +159,7 @@ def sized_recipe(sketch: Any, size: Any, n: int, prefix: str = "") -> SketchReci
         return as_recipe(sketch, size, n, prefix=prefix)
     as_recipe(sketch, n, n, prefix=prefix)  # checks the name
     name = f"{prefix}size"
-    text = f"`{name}` exceeds the number of samples, {n}: all are used, got {size}"
-    warn(text)
+    warn(f"`{name}` exceeds the number of samples, {n}: all are used, got {size}")
     return IdentitySketch()
 
 

@@ -639,9 +639,8 @@ def plot_spectrum(
     d = statistical_dimension(spectrum, noise=noise)
     ax = axes_or_new(ax)
     values = spectrum.values[spectrum.values > _SMALLEST * spectrum.values[0]]
-    index = np.arange(1, values.size + 1)
     ax.plot(
-        index, values, "o-", markersize=3.5, color=BLUE,
+        np.arange(1, values.size + 1), values, "o-", markersize=3.5, color=BLUE,
         label=r"eigenvalues $\mu_j$",
     )  # fmt: skip
     dashed = {"linestyle": "--", "linewidth": 1.3}

@@ -309,8 +309,7 @@ class RandomFourierFeatures(KernelFeatures):
         n = rows.shape[0]
         half = W.shape[1]
         Z = np.empty((n, 2 * half), dtype=W.dtype)
-        length = rows_per_block(half, W.dtype)
-        for block in slices(n, length):
+        for block in slices(n, rows_per_block(half, W.dtype)):
             phases = rows[block] @ W
             np.cos(phases, out=Z[block, :half])
             np.sin(phases, out=Z[block, half:])

@@ -363,8 +363,7 @@ def top_k_accuracy(
         )
     if k is not None:
         best = best[:, : check_integer("k", k, high=best.shape[1])]
-    hits = (best == truth[:, None]).any(axis=1) & (truth >= 0)
-    return float(hits.mean())
+    return float(((best == truth[:, None]).any(axis=1) & (truth >= 0)).mean())
 
 
 def _predicted_quantiles(

@@ -107,7 +107,6 @@ def cross_validate(
         )
     errors = []
     for width in widths:
-        plan = replace(problem.plan, bandwidth=float(width))
-        sized = problem._replace(plan=plan)
+        sized = problem._replace(plan=replace(problem.plan, bandwidth=float(width)))
         errors.append(fold_errors(sketched_method(sized), folds, penalties))
     return CrossValidation(widths, penalties, np.stack(errors))

@@ -717,8 +717,7 @@ def _names(names: Any, count: int) -> list[str]:
 
 def _list_features(ax: Any, order: NDArray, labels: list[str]) -> None:
     """Label the rows of a chart with features, the first on top."""
-    names = [labels[j] for j in order]
-    ax.set_yticks(np.arange(len(order)), names)
+    ax.set_yticks(np.arange(len(order)), [labels[j] for j in order])
     ax.invert_yaxis()
 
 

@@ -164,8 +164,7 @@ def stored(cls: type[T]) -> type[T]:
 def check_fields(value: Any, scope: Scope | None = None, path: str = "") -> None:
     """Raise an error if the fields of an object do not match their annotations."""
     scope = Scope() if scope is None else scope
-    cls = value.__class__
-    for name, hint in _hints(cls).items():
+    for name, hint in _hints(value.__class__).items():
         _check(f"{path}{name}", getattr(value, name), hint, scope)
 
 

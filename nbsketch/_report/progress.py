@@ -205,8 +205,7 @@ class Watch:
         now = time.perf_counter()
         tol = state_fields.pop("tol", None)
         state = self._state._replace(**state_fields, seconds=now - self._began)
-        left = self._left(state, now, tol)
-        self._state = state._replace(seconds_left=left)
+        self._state = state._replace(seconds_left=self._left(state, now, tol))
         if self._display is not None:
             self._display.update(_line(self._state))
         if self._callbacks and not self.stopped:

@@ -214,8 +214,7 @@ def check_matrix(name: str, value: Any, *, n_features: int | None = None) -> NDA
     """Return `value` as a finite C-ordered float matrix; float32 is kept."""
     check_unmasked(name, value)
     array = np.asarray(value)
-    dtype = _checked_dtype(name, array, n_features)
-    array = np.ascontiguousarray(array, dtype=dtype)
+    array = np.ascontiguousarray(array, dtype=_checked_dtype(name, array, n_features))
     check_finite(name, array)
     return array
 
@@ -322,8 +321,7 @@ def _checked_dtype(name: str, array: Any, n_features: int | None) -> type[np.flo
 
 def check_finite(name: str, value: Any) -> None:
     """Raise an error if an array or a sparse matrix has NaN or infinity."""
-    values = value.data if sp.issparse(value) else value
-    if not np.isfinite(values).all():
+    if not np.isfinite(value.data if sp.issparse(value) else value).all():
         message = f"`{name}` must be finite, got NaN or infinity{_places(value)}"
         raise ValueError(message)
 

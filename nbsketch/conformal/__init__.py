@@ -251,8 +251,7 @@ class Calibrated(MetaEstimatorMixin, BaseEstimator, ABC):
 
     def _calibrating(self, marks: Marks, distinct: DistinctRows) -> Marks:
         """Return the weights and groups of calibration samples."""
-        is_frozen = isinstance(self.estimator, FrozenEstimator)
-        if is_frozen or merges_copies(self.cv):
+        if isinstance(self.estimator, FrozenEstimator) or merges_copies(self.cv):
             return marks._replace(weights=distinct.weights)
         return marks
 
@@ -574,8 +573,7 @@ class ConformalRegressor(RegressorScore, Calibrated):
 
     def _unit(self) -> NDArray:
         """Return the unit of the errors of each output."""
-        d = self.targets_.shape[1]
-        if d == 1:
+        if self.targets_.shape[1] == 1:
             return np.ones(1)
         size = np.abs(self.targets_ - self.values_).mean(axis=0)
         return np.where(size > 0, size, 1.0)
@@ -689,8 +687,7 @@ class ConformalRegressor(RegressorScore, Calibrated):
         m, d = self.targets_.shape
         margin = self._scores(self.values_, self.targets_, coverage)
         out = np.empty((n, d, 2))
-        step = max(1, _BLOCK // (m * d))
-        for part in slices(n, step):
+        for part in slices(n, max(1, _BLOCK // (m * d))):
             left_out = models.predict(_safe_indexing(X, part))
             rows = len(left_out)
             new = marks.at(part)

@@ -141,8 +141,7 @@ class Dataset:
                 f"`fractions` must leave no part of the {n_samples} samples empty, "
                 f"got {fractions!r}"
             )
-        order = random_generator(rng).permutation(n_samples)
-        parts = np.split(order, cuts)[1:-1]
+        parts = np.split(random_generator(rng).permutation(n_samples), cuts)[1:-1]
         return tuple((_rows(self.X, part), _rows(self.y, part)) for part in parts)
 
     def _boundary(self) -> int:

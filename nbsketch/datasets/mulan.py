@@ -214,8 +214,7 @@ def target_loader(name: str) -> Loader:
             from sklearn.impute import SimpleImputer
 
             # Columns without values in training are 0.
-            imputer = SimpleImputer(keep_empty_features=True).fit(X[:n_train])
-            X = imputer.transform(X)
+            X = SimpleImputer(keep_empty_features=True).fit(X[:n_train]).transform(X)
         else:
             X = np.where(np.isnan(X), 0.0, X)
             Y = np.trunc(Y) if entry.is_truncated else Y

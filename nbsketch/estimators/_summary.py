@@ -241,8 +241,7 @@ def _solution(model: Any) -> Iterator[tuple[str, str]]:
     certified = np.isfinite(model.dual_gap_)
     yield "objective", f"{model.objective_:.6g}" + (gap if certified else "")
     all_rows = model.sketch_.is_identity
-    n = model.sketch_.shape[1]
-    least = least_tol(_loss_kind(model), all_rows, n)
+    least = least_tol(_loss_kind(model), all_rows, model.sketch_.shape[1])
     if getattr(model, "tol", least) < min(model.dual_gap_, least):
         yield "tol", f"{model.tol:g}, raised to {least:g} for passes over all samples"
 

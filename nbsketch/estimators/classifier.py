@@ -87,8 +87,7 @@ class OneVsRest(ClassifierScore):
         return loss
 
     def _objective(self, Y: NDArray, weights: NDArray | None) -> ScalarObjective:
-        loss = self._margin_loss()
-        return ScalarObjective(Y, weights, self.fit_intercept, loss)
+        return ScalarObjective(Y, weights, self.fit_intercept, self._margin_loss())
 
     @rowwise(row_by_row)
     def decision_function(self, X: ArrayLike) -> NDArray:

@@ -72,8 +72,7 @@ def _parts(model: Any, X: Any, Y: NDArray, w: NDArray | None) -> dict[str, Any]:
     """
     n = len(Y)
     shift = float(n * model.alpha_)
-    is_preprocessed = X is model.landmarks_
-    values = model._values_of_inputs(X) if is_preprocessed else model._values(X)
+    values = model._values_of_inputs(X) if X is model.landmarks_ else model._values(X)
     squares = np.square(Y - values.reshape(n, -1))
     residuals = squares.sum(axis=0) if w is None else w @ squares
     coef = model.coef_.reshape(len(model.coef_), -1)
@@ -128,8 +127,7 @@ def _freedom(model: Any, factor: NDArray, shift: float) -> float:
 def _check_objective(model: Any, Y: NDArray, objective: float) -> None:
     """Raise an error if the data do not reproduce the objective of the fit."""
     rounding = np.finfo(float).eps * float(np.abs(Y).max() * Y.std())
-    difference = abs(objective - model.objective_)
-    if difference > _OTHER_ROWS * model.objective_ + rounding:
+    if abs(objective - model.objective_) > _OTHER_ROWS * model.objective_ + rounding:
         raise ValueError(
             "`X`, `y` and `sample_weight` must be the data of `fit`, with objective "
             f"{model.objective_:.3g}, got data with objective {objective:.3g}: pass "

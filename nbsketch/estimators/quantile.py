@@ -197,8 +197,7 @@ class JointQuantileRegressor(RegressorMixin, IterativeModel):
             constrained,
             folds=folds,
         )
-        problem = Problem(rows.X, objective, plan, False, held, rows.kept)
-        return planned(self, problem)
+        return planned(self, Problem(rows.X, objective, plan, False, held, rows.kept))
 
     def _is_constrained(self) -> bool:
         """Check `non_crossing`; return whether it constrains the fit."""

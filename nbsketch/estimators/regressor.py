@@ -239,8 +239,7 @@ class SketchedKernelRegressor(
         rows = self._check_training(X, y, sample_weight, **_base.NUMBERS)
         objective = regression_objective(*self._terms(rows), self.loss, self.output)
         objective = replace(objective, folds=self._folds(rows, groups))
-        single = rows.y.ndim == 1
-        problem = Problem(rows.X, objective, plan, single, kept=rows.kept)
+        problem = Problem(rows.X, objective, plan, rows.y.ndim == 1, kept=rows.kept)
         return planned(self, problem)
 
     def _solve(self, problem: Problem) -> Self:
@@ -253,8 +252,7 @@ class SketchedKernelRegressor(
     def _tell_gross_errors(self, problem: Problem) -> None:
         """Set `suspects_`, and warn if there are any."""
         Y = problem.objective.targets
-        weights = problem.objective.weights
-        drawn = drawn_rows(row_weights(weights, Y))
+        drawn = drawn_rows(row_weights(problem.objective.weights, Y))
         if not len(drawn):
             return
         is_large = not fits(8.0 * len(drawn) ** 2, copies=5)
@@ -309,8 +307,7 @@ class SketchedKernelRegressor(
         """
         if return_std:
             posterior.ensure_posterior(self)
-            std = self._std(X)
-            return self.predict(X), std
+            return self.predict(X), self._std(X)
         if is_dask(X):
             return row_by_row(self.predict, X)
         return fitted_loss(self).mean(self._decision(X))

@@ -216,8 +216,7 @@ class SpectralFilterRegressor(
             self.n_steps,
             folds=self._folds(rows, groups),
         )
-        single = rows.y.ndim == 1
-        return Problem(rows.X, objective, plan, single, kept=rows.kept)
+        return Problem(rows.X, objective, plan, rows.y.ndim == 1, kept=rows.kept)
 
     def _check_filter(self) -> Filter:
         """Return the filter after checking its parameters."""

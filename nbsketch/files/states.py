@@ -71,8 +71,7 @@ def _check_strings(name: str, value: Any) -> None:
 
 def table(*columns: str) -> Rule:
     """Return the rule for a dict of these columns, arrays of equal length."""
-    column = array("_rows", "fiu", finite=False)
-    return entries(**dict.fromkeys(columns, column))
+    return entries(**dict.fromkeys(columns, array("_rows", "fiu", finite=False)))
 
 
 def seconds(name: str, value: Any, scope: Scope) -> None:

@@ -240,8 +240,7 @@ def values_scale(data: SketchedData) -> float:
     kernel = data.kernel
     if isinstance(kernel, StationaryKernel):
         return 1.0
-    first = np.arange(min(_FEW_ROWS, data.rows.shape[0]))
-    sample = take_rows(kernel, data.rows, first)
+    sample = take_rows(kernel, data.rows, np.arange(min(_FEW_ROWS, data.rows.shape[0])))
     return float(np.mean(kernel.diag(sample))) or 1.0
 
 

@@ -144,8 +144,7 @@ def centered_features(
 
     Rounding to single precision is far below the noise of stochastic steps.
     """
-    features = features_design(sketch_map, P, rows)
-    return collected(_Centered(features, center, dtype))
+    return collected(_Centered(features_design(sketch_map, P, rows), center, dtype))
 
 
 @stored
@@ -364,8 +363,7 @@ class DescentSettings(Checked):
         after twice the steps of the best iterate plus one pass over the data without
         improvement.
         """
-        every = validation is not None or is_watched()
-        ahead = self._iterates(sample, rng, every)
+        ahead = self._iterates(sample, rng, validation is not None or is_watched())
         if validation is None:
             *_, best = ahead
             return sample.check(best, sample.limit()), None

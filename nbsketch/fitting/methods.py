@@ -223,8 +223,7 @@ class Method(ABC):
         """Yield the solution for each penalty, with the same features."""
         with one_thread():
             projection, design = self.data.design(keep=True)
-            options = self.plan.options()
-            for solution in self.objective.path(design, alphas, options):
+            for solution in self.objective.path(design, alphas, self.plan.options()):
                 yield self._certificate.of_features(solution, projection, design)
 
     def left_out(self, alphas: NDArray, fold: Fold) -> Iterator[NDArray]:
@@ -233,8 +232,7 @@ class Method(ABC):
         kept = fold.kept(Z.shape[0])
         outside = Z.gather(fold.test)
         part = self.objective.take(kept)
-        options = self.plan.options()
-        for solution in part.path(Z.gather(kept), alphas, options):
+        for solution in part.path(Z.gather(kept), alphas, self.plan.options()):
             yield outside.mv(solution.coef) + solution.intercept
 
     @property
@@ -302,8 +300,7 @@ class Newton(Method):
     def _features(self) -> tuple[NDArray, Design]:
         """Return the projection and the features, centered if there is an intercept."""
         projection, design = self.data.design(keep=True)
-        is_free = self.objective.fit_intercept
-        return projection, centered(design) if is_free else design
+        return projection, centered(design) if self.objective.fit_intercept else design
 
     def _minimum(self, design: Design) -> FeatureSolution:
         return self.objective.solve(design, self.alpha, self.plan.options())
@@ -528,8 +525,7 @@ class Passes(Newton):
     @property
     def sample(self) -> type[SplitSample]:
         """Sample on which penalty and width are chosen."""
-        joint = self.objective.loss_kind == "joint"
-        return LevelsSample if joint else DualSample
+        return LevelsSample if self.objective.loss_kind == "joint" else DualSample
 
     def solve(self) -> FeatureSolution:
         """Return the solution in terms of the sketched kernel functions.
@@ -673,8 +669,8 @@ def on_spanning_rows(
     if not is_weak and n * data.sketch.shape[0] ** 2 > _FAST_WORK:
         return replace(method, data=data)
     problem = method._with_steps(_MOST_STEPS).problem
-    plan = replace(problem.plan, tol=method._tol)  # that of passes, or of the dual
-    problem = problem._replace(plan=plan)
+    # The tolerance is that of passes, or of the dual.
+    problem = problem._replace(plan=replace(problem.plan, tol=method._tol))
     return on_features(problem, data, known_alpha=alpha, order=method.order)
 
 

@@ -410,8 +410,7 @@ class LeastSquaresObjective(RadialObjective):
         self, design: Design, alpha: float | None, rng: np.random.Generator
     ) -> AlphaPath:
         """Return held-out errors for one penalty or a path (None)."""
-        center = far_means(self, self.targets)
-        moved = replace(self, targets=self.targets - center)
+        moved = replace(self, targets=self.targets - far_means(self, self.targets))
         spectrum, filter = moved._decompose(design)
         spectrum = self._relative(spectrum)
         left_out = LeftOutErrors(moved, design, rng)

@@ -161,13 +161,11 @@ class LeftOutErrors(NamedTuple):
         if objective.is_expensive(rank) or not is_stored:
             return self.reduced_alpha()
         if n * rank**2 > _SMALL_PATH:
-            rows = max(_ROWS, int(_ROWS_WORK / rank**2))
-            return self.smaller_alpha(rank, rows)
+            return self.smaller_alpha(rank, max(_ROWS, int(_ROWS_WORK / rank**2)))
         folds = objective.folds or random_folds(n, self.rng)
         guess = None
         if objective.begins_near_ridge:
-            single = replace(objective, folds=None)
-            guess = self._replace(objective=single).guess()
+            guess = self._replace(objective=replace(objective, folds=None)).guess()
         divided = replace(objective, folds=folds)
         path = self._replace(objective=divided).path(None, guess)
         path.warn_of_constant()
@@ -227,8 +225,7 @@ class LeftOutErrors(NamedTuple):
 
     def _path(self, alphas: NDArray, least_count: int) -> AlphaPath:
         objective = self.objective
-        n = self.design.shape[0]
-        folds = self._folds() if n > 1 else []
+        folds = self._folds() if self.design.shape[0] > 1 else []
         if not folds:
             return AlphaPath(alphas, np.zeros(len(alphas)))
         validation = objective.take(np.concatenate([fold.test for fold in folds]))

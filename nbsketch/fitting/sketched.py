@@ -201,8 +201,7 @@ def learn_inputs(
     options = _FAMILIES[kernel], target.alpha, target.robust
     tuned = search.learn(X, target.targets, weights, target.folds, *options)
     rows = transformed(X, tuned.scaler)
-    scales = tuned.length_scales
-    return Inputs(rows, tuned.kernel, tuned.scaler, scales, tuned.alpha)
+    return Inputs(rows, tuned.kernel, tuned.scaler, tuned.length_scales, tuned.alpha)
 
 
 def report_search(iteration: int, error: float) -> bool:

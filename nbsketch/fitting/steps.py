@@ -246,8 +246,7 @@ def _method_within_time(problem: Problem, data: SketchedData) -> Method:
         if chosen.has_time():
             return chosen
     first = select_method(problem, first_sketch(data, seconds_left()))
-    rule = growth(problem.rows.shape[0], seconds_left())
-    return _grown(first, rule).choose_alpha()
+    return _grown(first, growth(problem.rows.shape[0], seconds_left())).choose_alpha()
 
 
 def first_sketch(data: SketchedData, seconds: float) -> SketchedData:

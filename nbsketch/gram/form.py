@@ -144,8 +144,7 @@ def rounded_rows(
     # In float64, because differences in float32 would be rounded before they are
     # stored.
     center = (middle_of(X) if center is None else center).astype(np.float64)
-    out = np.empty(X.shape, dtype)
-    return np.subtract(X, center, out=out, casting="same_kind")
+    return np.subtract(X, center, out=np.empty(X.shape, dtype), casting="same_kind")
 
 
 def values_type(

@@ -181,8 +181,7 @@ class Product:
             packed, entries = self._packed
             fold_dense(packed, X, entries, out)
         else:
-            weights = as_tiled(self.weights)
-            fold_by_tiles(self.kernel, X, self.landmarks, weights, out)
+            fold_by_tiles(self.kernel, X, self.landmarks, as_tiled(self.weights), out)
         return out
 
     def fill_rows(self, X: Any, out: NDArray) -> NDArray:

@@ -107,8 +107,7 @@ def _block(form: CompiledForm, landmarks: sp.csr_array) -> _Landmarks:
     norms = np.empty(landmarks.shape[0])
     fill_norms(arrays, form.scale, norms, 0)
     what = _FROM_PRODUCT[form.metric]
-    lists = _lists(landmarks, form.scale)
-    return _Landmarks(what, arrays, lists, norms, form.scale)
+    return _Landmarks(what, arrays, _lists(landmarks, form.scale), norms, form.scale)
 
 
 def _lists(landmarks: sp.csr_array, scale: NDArray) -> tuple[NDArray, ...]:

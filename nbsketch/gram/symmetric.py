@@ -117,8 +117,7 @@ class SymmetricGram:
 
         Compiled code for float32 would cost a second in a first fit.
         """
-        is_callable = self._form is None
-        return self.X if is_callable else self.X.astype(np.float64, copy=False)
+        return self.X if self._form is None else self.X.astype(np.float64, copy=False)
 
     def __matmul__(self, V: NDArray) -> NDArray:
         """Return K V, of shape (n,) or (n, d), in float64."""

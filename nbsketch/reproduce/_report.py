@@ -145,8 +145,7 @@ def timed(function: Callable[..., T], *arguments: Any) -> tuple[T, float]:
     Other processes delay a function but do not add to its processor time.
     """
     start = time.process_time()
-    result = function(*arguments)
-    return result, time.process_time() - start
+    return function(*arguments), time.process_time() - start
 
 
 def groups(rows: Rows, *names: str) -> dict[tuple[Any, ...], Rows]:

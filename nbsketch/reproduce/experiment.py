@@ -101,8 +101,7 @@ class Experiment:
         if not self.key:
             return measure_all(points, self.measure, label)
         rows = _report.read_csv(file) if file and file.exists() else []
-        measure = partial(self.measure, measured=rows)
-        measure_all(points, measure, label, rows, file)
+        measure_all(points, partial(self.measure, measured=rows), label, rows, file)
         return list({tuple(row[n] for n in self.key): row for row in rows}.values())
 
     def publish(self, rows: Rows, file: Path | None, is_measured: bool = True) -> Rows:

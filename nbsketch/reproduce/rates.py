@@ -228,8 +228,7 @@ def _dimensions(
             # The first rows of these sketches are a smaller sketch of the same kind.
             basis = projection(sample, recipe, rng)
             for size in sizes:
-                part = basis[:, :size]
-                by_filter = filter_risks(sample, filters, part, power, best)
+                by_filter = filter_risks(sample, filters, basis[:, :size], power, best)
                 draws.append([by_filter[f][k, k] for k, f in enumerate(_PROJECTED)])
         return np.mean(np.reshape(draws, (_DRAWS, len(sizes), -1)), axis=0)
 
@@ -248,8 +247,7 @@ def _dimensions(
 
 def _unequal(n: int, rng: np.random.Generator) -> Iterator[Found]:
     """Yield series, source and the dimension required with unequal leverage scores."""
-    design = UnequalDesign(DESIGN.capacity, DESIGN.n_modes)
-    sample = DesignSample.draw(n, rng, design)
+    sample = DesignSample.draw(n, rng, UnequalDesign(DESIGN.capacity, DESIGN.n_modes))
     yield from _dimensions(sample, filter_risks(sample, FILTERS), rng)
 
 
@@ -281,8 +279,7 @@ def projection(
     The first m columns span the first m rows; the column of a row that depends on
     earlier rows is zero.
     """
-    sketch = recipe.draw(len(sample.X), rng, X=sample.X, kernel=LinearKernel())
-    rows = sketch @ sample.X
+    rows = recipe.draw(len(sample.X), rng, X=sample.X, kernel=LinearKernel()) @ sample.X
     basis = np.zeros(rows.T.shape)
     least = _DEPENDENT * np.linalg.norm(rows[0])
     for i, row in enumerate(rows):

@@ -225,10 +225,8 @@ def _hashes(X: Any, units: NDArray) -> NDArray:
 def _dense_hashes(X: NDArray, units: NDArray) -> NDArray:
     out = np.empty(len(X), dtype=np.uint64)
     factors = _factors(X.shape[1])
-    step = max(1, _BLOCK // X.shape[1])
-    for part in slices(len(X), step):
-        bits = _mixed(_bits(_rounded(X[part], units)))
-        np.matmul(bits, factors, out=out[part])
+    for part in slices(len(X), max(1, _BLOCK // X.shape[1])):
+        np.matmul(_mixed(_bits(_rounded(X[part], units))), factors, out=out[part])
     return out
 
 
@@ -262,8 +260,7 @@ def _differ(X: Any, rows: NDArray, others: NDArray, units: NDArray) -> NDArray:
     if isinstance(X, PartitionedRows):
         return out
     pairs = np.flatnonzero(rows != others)
-    step = max(1, _BLOCK // max(X.shape[1], 1))
-    for block in slices(len(pairs), step):
+    for block in slices(len(pairs), max(1, _BLOCK // max(X.shape[1], 1))):
         part = pairs[block]
         one = X[rows[part]]
         two = X[others[part]]

@@ -428,8 +428,7 @@ def labels_of(y: Any) -> NDArray | None:
     """Return the sorted distinct labels of a Dask collection; None for other data."""
     if not is_dask(y):
         return None
-    blocks = as_dask_array("y", y, 1).to_delayed()
-    reads = [task(np.unique, block) for block in blocks]
+    reads = [task(np.unique, block) for block in as_dask_array("y", y, 1).to_delayed()]
     return np.unique(np.concatenate(computed(reads)))
 
 
@@ -595,8 +594,7 @@ def row_by_row(method: Callable[..., NDArray], X: Any, *args: Any) -> Any:
     model = copy(method.__self__)  # type: ignore[attr-defined]
     # Checked before: blocks of a data frame have no names.
     vars(model).pop("feature_names_in_", None)
-    da = dask_module("dask.array")
-    return da.map_blocks(
+    return dask_module("dask.array").map_blocks(
         _of_part, array, method=_function_of(method), args=args, nothing=nothing,
         model=literal(model), dtype=nothing.dtype, meta=nothing,
         drop_axis=[1] if nothing.ndim == 1 else None,

@@ -191,8 +191,7 @@ def robust_scales(
 ) -> tuple[NDArray, NDArray]:
     """Return robust standard deviations of residuals and of targets."""
     sigma = NORMAL * medians(np.abs(residuals), weights)
-    away = np.abs(targets - medians(targets, weights))
-    return sigma, NORMAL * medians(away, weights)
+    return sigma, NORMAL * medians(np.abs(targets - medians(targets, weights)), weights)
 
 
 def medians(values: NDArray, weights: NDArray | None = None) -> NDArray:

@@ -253,8 +253,7 @@ class Partitions:
 
     def choose(self, rows: NDArray) -> Iterator[Chosen]:
         """Yield ascending rows by partition, skipping partitions without rows."""
-        ends = np.searchsorted(rows, self.starts)
-        for k, (first, last) in enumerate(pairwise(ends)):
+        for k, (first, last) in enumerate(pairwise(np.searchsorted(rows, self.starts))):
             if first < last:
                 local = rows[first:last] - self.starts[k]
                 yield Chosen(self.blocks[k], local, slice(int(first), int(last)))
@@ -461,8 +460,8 @@ class PartitionedRows(BlockRows):
         if fits_workers(rows.nbytes):
             tasks = _regrouped(kept([t for group in tasks for t in group]), tasks)
             rows.partitions.blocks = tasks[0]
-        ends = [task(len, block) for block in tasks[0]]  # raises errors of checks
-        groups = [ends, *tasks[1:]]
+        # The lengths raise errors of checks.
+        groups = [[task(len, block) for block in tasks[0]], *tasks[1:]]
         results = _regrouped(computed([t for group in groups for t in group]), groups)
         check_steady(tasks, [blocks, *others])
         return rows, results[1:]

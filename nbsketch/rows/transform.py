@@ -92,8 +92,7 @@ class InputScaler:
     def __post_init__(self) -> None:
         q = check_integer("n_features", self.n_features)
         for name in ("plain", "ranked"):
-            index = check_array_of(name, getattr(self, name), "i", 1)
-            check_indices(name, index, q)
+            check_indices(name, check_array_of(name, getattr(self, name), "i", 1), q)
         p = len(self.plain) + len(self.ranked)
         for name, ndim, size in (
             ("center", 1, p),
@@ -350,8 +349,7 @@ def transform_rows(
 
 
 def _is_copied(dtype: np.dtype, n: int, n_columns: int) -> bool:
-    n_bytes = dtype.itemsize * n * n_columns
-    return fits(n_bytes, copies=_ROWS_SHARE, modest=KEEP_BYTES)
+    return fits(dtype.itemsize * n * n_columns, copies=_ROWS_SHARE, modest=KEEP_BYTES)
 
 
 def check_domain(kernel: Kernel, name: str, rows: Any) -> None:

@@ -368,8 +368,7 @@ class LandmarkSketch(SketchRecipe):
 
     def __post_init__(self) -> None:
         given = self.points if sp.issparse(self.points) else np.array(self.points)
-        points = validation.check_rows("points", given)
-        object.__setattr__(self, "points", points)
+        object.__setattr__(self, "points", validation.check_rows("points", given))
 
     def __repr__(self) -> str:
         return f"LandmarkSketch(points=<{self.size} rows>)"

@@ -278,8 +278,7 @@ class TransformSketch(Sketch):
 
     def _apply_transposed(self, array: NDArray) -> NDArray:
         total = np.zeros((self.shape[1], *array.shape[1:]))
-        step = max(1, _ENTRIES // self.shape[1])
-        for part in slices(self.shape[0], step):
+        for part in slices(self.shape[0], max(1, _ENTRIES // self.shape[1])):
             total += self._fast.entries(part).T @ array[part]
         return (self.scale * (total.T * self.signs)).T
 

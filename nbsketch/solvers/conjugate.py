@@ -172,8 +172,7 @@ class ConjugateSearch:
     def _has_time(self) -> bool:
         # One pass is reserved for the final residual.
         used = self.progress.seconds
-        per_pass = used / max(1, self.n_passes)
-        in_time = used + 2 * per_pass <= self._limits.seconds
+        in_time = used + 2 * (used / max(1, self.n_passes)) <= self._limits.seconds
         spent = self.progress.stopped or self.n_passes + 2 > self._limits.passes
         return in_time and not spent
 
@@ -236,8 +235,7 @@ def values_dtype(n: int, alpha: float, tol: float = 1e-3) -> np.dtype:
     Rounding of kernel values adds about ``n (eps / (n alpha))^2`` to the relative gap:
     float32 is used if this is below a quarter of `tol`.
     """
-    eps = float(np.finfo(np.float32).eps)
-    coarse = n * (eps / (n * alpha)) ** 2 > tol / 4
+    coarse = n * (float(np.finfo(np.float32).eps) / (n * alpha)) ** 2 > tol / 4
     return np.dtype(np.float64 if coarse else np.float32)
 
 
@@ -362,9 +360,8 @@ def conjugate_path(
     rotated = RotatedOutputs(Y, output, sample_weight, fit_intercept)
     if preconditioner is None:
         rng = np.random.default_rng(random_state)
-        shift = rotated.least_shift(penalties)
         preconditioner = build_preconditioner(
-            operator, shift, rng, weights=sample_weight
+            operator, rotated.least_shift(penalties), rng, weights=sample_weight
         )
     for alpha in penalties:
         system = KernelSystem(operator, rotated, [alpha], preconditioner)
@@ -412,8 +409,7 @@ def solve_columns(
         K, shift, rng, rank=rank, weights=outputs.weights, local=False
     )
     system = KernelSystem(K, outputs, alphas, preconditioner)
-    limits = Limits(tol, max_passes, np.inf)
-    search = ConjugateSearch(system, None, limits, callback)
+    search = ConjugateSearch(system, None, Limits(tol, max_passes, np.inf), callback)
     search.run()
     width = len(outputs.values)
     parts = [slice(i * width, (i + 1) * width) for i in range(len(alphas))]

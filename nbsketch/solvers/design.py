@@ -329,6 +329,5 @@ def _add_gram(
 
 
 def _chunks(block: NDArray, chosen: NDArray | None) -> Iterator[tuple[slice, NDArray]]:
-    count = len(block) if chosen is None else len(chosen)
-    for part in slices(count, _CHUNK):
+    for part in slices(len(block) if chosen is None else len(chosen), _CHUNK):
         yield part, block[part] if chosen is None else block[chosen[part]]

@@ -124,8 +124,7 @@ def _sum_squares(
 ) -> tuple[NDArray]:
     """Return the sums of squared residuals over a block of rows."""
     total = np.zeros(gains.shape[1])
-    size = max(1, _COLUMNS // Y.shape[1])
-    groups = list(slices(len(total), size))
+    groups = list(slices(len(total), max(1, _COLUMNS // Y.shape[1])))
     for part, Z in chunks(ArrayDesign._trusted(block)):
         Q = (Z - spectrum.z_mean) @ spectrum.vectors
         squares = np.square(Q) if left_out else Q
@@ -372,9 +371,8 @@ def order_effect(
     rng = np.random.default_rng(0)  # not part of the fit
     others = [errors(rng.permutation(len(rows))) for _ in range(_PARTITIONS)]
     ordered = np.sort(errors(np.arange(len(rows))))
-    kept = ordered[: max(1, len(ordered) - _TRIMMED)]
     return OrderEffect(
-        contiguous=float(np.sqrt(kept.mean())),
+        contiguous=float(np.sqrt(ordered[: max(1, len(ordered) - _TRIMMED)].mean())),
         random=float(np.sqrt(max(other.mean() for other in others))),
         spread=float(np.sqrt(spectrum.y_square.sum())),
     )
@@ -499,8 +497,7 @@ def cross_validation(
     r = len(path.values)
     by_blocks = len(alphas) * b * b * (2 * r + _EIGH * b)
     if all(fold.is_block for fold in folds) and by_blocks < _EIGH * r**3:
-        blocks = [fold.test for fold in folds]
-        return leave_blocks_out(*args, blocks, sample_weight)
+        return leave_blocks_out(*args, [fold.test for fold in folds], sample_weight)
     return fold_errors(*args, folds, sample_weight)
 
 

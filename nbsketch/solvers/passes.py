@@ -269,8 +269,7 @@ class PassesSearch(SmoothSearch):
     def _direction(self) -> NDArray:
         p = self.problem
         scale = self._scale()
-        point = p.flat(self.coef, self.intercept)
-        step = -self.memory.product(point, self.rho, scale)
+        step = -self.memory.product(p.flat(self.coef, self.intercept), self.rho, scale)
         self.move = p.predict(*p.split(step))
         return step
 

@@ -91,8 +91,7 @@ class ScratchDesign(IndexedDesign):
     def blocks(self) -> Blocks:
         """Yield (start, stop, Z[start:stop]) in order, covering all rows."""
         n, r = self.shape
-        height = min(rows_per_block(r, self.dtype), n)
-        buffer = np.empty((height, r), dtype=self.dtype)
+        buffer = np.empty((min(rows_per_block(r, self.dtype), n), r), dtype=self.dtype)
         for start, stop in self._ranges():
             block = buffer[: stop - start]
             _read(self._file, block, start * r * self.dtype.itemsize)

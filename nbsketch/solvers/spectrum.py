@@ -316,8 +316,7 @@ def covariance(
     design: Design, sample_weight: NDArray | None, centered: bool
 ) -> NDArray:
     """Return the covariance of Z; without centering ``Z^T Z / n``."""
-    no_targets = np.empty((design.shape[0], 0))
-    return moments(design, no_targets, sample_weight, centered)[0]
+    return moments(design, np.empty((design.shape[0], 0)), sample_weight, centered)[0]
 
 
 def moments(

@@ -206,8 +206,7 @@ def select_input_size(
     >>> path.best(), path.scores[1].round(2)
     (20, np.float64(-0.02))
     """
-    outputs = check_training_outputs(model, Y)[1]
-    n = outputs.shape[0]
+    n = check_training_outputs(model, Y)[1].shape[0]
     recipe = _sized("", model.sketch, model.size, n)
 
     def evaluate(size: int) -> float:

@@ -496,8 +496,7 @@ def _output_space(
     weights = sketch @ sp.csr_array((np.ones(n), owner, np.arange(n + 1)), shape=shape)
     weights = sp.csr_array(weights) if sp.issparse(weights) else weights
     active = np.flatnonzero(abs(weights).sum(axis=0))
-    landmarks = kernel.take(Y, first[active])
-    sketch_map = SketchMap(kernel, landmarks, weights[:, active])
+    sketch_map = SketchMap(kernel, kernel.take(Y, first[active]), weights[:, active])
     core = sketch_map.weights @ sketch_map(Y[first[active]]).T
     return sketch_map, PivotedCholesky.of(core)
 

@@ -265,8 +265,7 @@ class OutputEmbedding(SaveMixin, OutputSpace, BaseEstimator):
         self, Z: ArrayLike, k: int, candidates: Any, candidate_sets: Any
     ) -> tuple[TopK, OneSet | SetPerRow]:
         check_is_fitted(self)
-        vectors = validation.check_rows("Z", Z, n_features=self.output_rank_)
-        h = as_double(vectors)
+        h = as_double(validation.check_rows("Z", Z, n_features=self.output_rank_))
         sets = choose_set(self._training, candidates, candidate_sets, len(h))
         return best_of(sets, k, [(0, h)], len(h)), sets
 
@@ -275,8 +274,7 @@ def _values(
     sketch_map: SketchMap, X: Any, coef: NDArray
 ) -> Iterator[tuple[int, NDArray]]:
     """Yield (start, h(x) of a block of samples from start on)."""
-    rows = _POINT_BYTES // (8 * coef.shape[1])
-    step = int(np.clip(rows, _FEWEST_ROWS, _MOST_ROWS))
+    step = int(np.clip(_POINT_BYTES // (8 * coef.shape[1]), _FEWEST_ROWS, _MOST_ROWS))
     for start in range(0, X.shape[0], step):
         yield start, sketch_map.times(X[start : start + step], coef)
 
@@ -533,8 +531,7 @@ class InputOutputKernelRegressor(
         """
         X = self._check_new(X)
         sets = one_set(self._training, candidates)
-        blocks = [scores(h, sets.encoded) for _, h in self._points(X)]
-        return np.concatenate(blocks)
+        return np.concatenate([scores(h, sets.encoded) for _, h in self._points(X)])
 
     def score(self, X: Any, y: Any) -> float:
         r"""Return the negative mean of :math:`\|h(x) - \psi(y)\|^2`, without decoding.
@@ -626,8 +623,7 @@ class InputOutputKernelRegressor(
             output_kernel, rows.y, recipe, size, output_rng, weights
         )
         rngs = rng.spawn(2)
-        learning = rng.spawn(1)[0]
-        X, kernel = self._learn(rows, kernel, learning)
+        X, kernel = self._learn(rows, kernel, rng.spawn(1)[0])
         n = X.shape[0]
         sketch = default_sketch(self.sketch, self.size, n)
         self.kernel_ = resolve(X, kernel, rngs[0], weights)

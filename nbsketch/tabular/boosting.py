@@ -185,8 +185,7 @@ class BoostedTrees:
         blocks = -(-n // width)
         padded = np.zeros((blocks * width, q))
         padded[:n] = rows
-        parts = padded.reshape(blocks, width, q).swapaxes(1, 2)
-        columns = np.ascontiguousarray(parts)
+        columns = np.ascontiguousarray(padded.reshape(blocks, width, q).swapaxes(1, 2))
         out = np.tile(self.baseline.reshape(-1, 1), (blocks, 1, width))
         leaves = np.empty((blocks, width), dtype=np.int64)
         seconds = width * len(self.roots) * _SECONDS

@@ -143,8 +143,7 @@ class TabularKernelClassifier(ClassifierScore, LogProbabilities, TabularModel):
         logs = -np.log(np.maximum(chances[np.arange(len(index)), index], 1e-300))
         self.calibration_ = calibration
         # Akaike's correction, because the calibration is fitted to these samples.
-        n_parameters = N_SLOPES + chances.shape[1] - 1 + len(values)
-        optimism = n_parameters / effective_number(w)
+        optimism = (N_SLOPES + chances.shape[1] - 1 + len(values)) / effective_number(w)
         self.loo_log_loss_ = float(np.average(logs, weights=w) + optimism)
         wrong = chances.argmax(axis=1) != index
         self.loo_error_ = float(np.average(wrong, weights=w))

@@ -247,8 +247,7 @@ def fit_table(
     starts = _starts(columns)
     for j, column in enumerate(columns):
         if isinstance(column, LevelColumn) and column.kind == "target codes":
-            codes = column.places(values[j])[used]
-            own = cross_fitted(codes, targets, weights, blocks)
+            own = cross_fitted(column.places(values[j])[used], targets, weights, blocks)
             rows[used, starts[j] : starts[j + 1]] = own
     kept = _distinct(rows[used])
     return TableColumns(columns, kept), rows[:, kept].astype(_dtype(values))

@@ -339,8 +339,7 @@ def cross_fitted(
     k = codes.max() + 1
     for label in np.unique(labels):
         mine = labels == label
-        table = _shrunk_means(codes, targets, weights * ~mine, mean, k)
-        out[mine] = table[codes[mine]]
+        out[mine] = _shrunk_means(codes, targets, weights * ~mine, mean, k)[codes[mine]]
     return out
 
 

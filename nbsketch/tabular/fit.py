@@ -167,8 +167,7 @@ def _fit(
         stack = stack_weights(residuals, work.weights, tolerance)
         residual = spread * np.einsum("k,kmd->md", stack, residuals)
     else:
-        scores = center + spread * (data.Y[index] - residuals)
-        stack, residual = stacked(work, scores)
+        stack, residual = stacked(work, center + spread * (data.Y[index] - residuals))
     in_stack = stack > 0
     in_stack[0] = True  # it provides the length scales of the model
     machine = Machine(

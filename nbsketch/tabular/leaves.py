@@ -76,8 +76,7 @@ def fit_leaf(
     order = np.argsort(chosen, kind="stable")
     last = int(np.count_nonzero(chosen))
     data = data.take(order)
-    K = upper_triangle(form, data.rows)
-    leaf = solve_leaf(K, data, tau, last, overwrite=True)
+    leaf = solve_leaf(upper_triangle(form, data.rows), data, tau, last, overwrite=True)
     coef = np.empty_like(leaf.coef)
     residual = np.full_like(leaf.coef, np.nan)
     coef[order] = leaf.coef

@@ -85,8 +85,7 @@ class Values:
             return Values(self.kind, data)
         used, codes = np.unique(data[data >= 0], return_inverse=True)
         data[data >= 0] = codes
-        levels = tuple(self.levels[k] for k in used)
-        return replace(self, data=data, levels=levels)
+        return replace(self, data=data, levels=tuple(self.levels[k] for k in used))
 
 
 def as_frame(X: Any) -> nw.DataFrame[Any] | None:
@@ -107,8 +106,7 @@ def as_frame(X: Any) -> nw.DataFrame[Any] | None:
         raise ValueError(f"`X` must have distinct column names: {error}") from error
     if not isinstance(frame, nw.DataFrame):
         return None
-    count = Counter(map(str, frame.columns))
-    twice = [name for name, k in count.items() if k > 1]
+    twice = [name for name, k in Counter(map(str, frame.columns)).items() if k > 1]
     if twice:
         raise ValueError(f"`X` must have distinct column names, got {twice} twice")
     return frame
@@ -320,8 +318,7 @@ def _numbers(values: NDArray, dtype: type) -> NDArray:
 def _of_array(column: NDArray, name: str, as_categories: bool) -> Values:
     if isinstance(column, np.ma.MaskedArray):
         missing = np.ma.getmaskarray(column)
-        present = np.asarray(column)[~missing]
-        values = _of_array(present, name, as_categories)
+        values = _of_array(np.asarray(column)[~missing], name, as_categories)
         return replace(values, data=_filled(values.data, missing, values.data.dtype))
     kind = column.dtype.kind
     if kind == "M":

@@ -333,8 +333,7 @@ class TabularKernelRegressor(
     def _values(self, encoded: NDArray, rows: NDArray) -> NDArray:
         """Return the predictions of the kernel model and its partners, (n, d)."""
         out = self.machine_.predict(rows) * (1 - self.partner_weights_.sum())
-        pairs = zip(self.partner_weights_, self.partners_, strict=True)
-        for weight, partner in pairs:
+        for weight, partner in zip(self.partner_weights_, self.partners_, strict=True):
             out += weight * self._scores(partner.predict(encoded))
         return self.loss_.mean(out)
 

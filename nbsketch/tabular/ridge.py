@@ -170,14 +170,13 @@ class Ridge:
         outputs = np.ones(Y.shape[1])
         values, vectors = np.linalg.eigh(P.T @ G @ P)
         vectors = P @ vectors
-        square = self._weights @ np.square(Y - y_mean)
         return RidgePath(
             values=np.maximum(values, 0.0),
             vectors=vectors,
             cross=vectors.T @ cross,
             z_mean=mean,
             y_mean=y_mean,
-            y_square=square / len(Y),
+            y_square=(self._weights @ np.square(Y - y_mean)) / len(Y),
             outputs=outputs,
             rotation=np.diag(outputs),
             fit_intercept=True,
@@ -232,8 +231,8 @@ def table_order(scales: NDArray, data: Training) -> OrderEffect:
     """
     index = contiguous_blocks(np.arange(len(data.Y))).ravel()
     n = len(index)
-    rng = np.random.default_rng(0)  # not part of the fit
-    landmarks = drawn_rows(n, _ORDER_LANDMARKS, rng)
+    # Random numbers that are not part of the fit.
+    landmarks = drawn_rows(n, _ORDER_LANDMARKS, np.random.default_rng(0))
     return Ridge(scales, data.take(index), landmarks, np.arange(n)).order()
 
 

@@ -116,8 +116,7 @@ class BlockSearch(ScaleSearch):
 
 def preprocessed(rows: Rows) -> Training:
     """Return all rows, preprocessed, with their standardized targets."""
-    X = rows.scaler.transform(rows.X)
-    return Training(X, rows.Y, rows.weights, rows.labels)
+    return Training(rows.scaler.transform(rows.X), rows.Y, rows.weights, rows.labels)
 
 
 def learn_scales(
@@ -151,8 +150,7 @@ def learn_scales(
     scales = [smooth, best_penalty(data, Scales.at(ROUGH, points[1]), sample)]
     if len(rows.kept) <= ALONE:
         wide = smooth.inverse * np.exp(_WIDE)
-        smoother = Scales(SMOOTHER, wide, smooth.tau)
-        scales.append(best_penalty(data, smoother, sample))
+        scales.append(best_penalty(data, Scales(SMOOTHER, wide, smooth.tau), sample))
     return rows.scaler, data, scales
 
 
@@ -183,8 +181,8 @@ def _best_of(
 def _leaf_error(data: Training, family: str, point: NDArray) -> float:
     """Return the leave-one-out error on some leaves."""
     scales = Scales.at(family, point)
-    trial = np.random.default_rng(0)  # not part of the fit
-    leaves = _drawn_leaves(data, scales, _LEAVES, trial)
+    # Random numbers that are not part of the fit.
+    leaves = _drawn_leaves(data, scales, _LEAVES, np.random.default_rng(0))
     return left_out_error(data, scales, leaves)(scales.tau)
 
 
@@ -215,8 +213,7 @@ def _searched(rows: Rows, rng: np.random.Generator, budget: Budget) -> Selection
 
 def _search(rows: Rows, rng: np.random.Generator, budget: Budget) -> Selection:
     """Return preprocessing and point of the smooth kernel."""
-    search = BlockSearch("both", _LANDMARKS, rng, budget)
-    pool, errors, best = search.search(rows)
+    pool, errors, best = BlockSearch("both", _LANDMARKS, rng, budget).search(rows)
     if rows.is_noisy and best is pool["isotropic"]:
         # Ranks double the columns and thus the correction in a comparison: equal length
         # scales were chosen where they were worse (10 of 25 fits, 0.98 of the error

@@ -134,8 +134,8 @@ def _left_out(scales: Scales, data: Training) -> NDArray:
 
 def isotropic(rows: Rows) -> Scales:
     """Return one length scale for all columns, learned from trimmed targets."""
-    rng = np.random.default_rng(0)  # not part of the fit
-    return Scales.at(SMOOTH, isotropic_start(rows.clipped(), rng))
+    # Random numbers that are not part of the fit.
+    return Scales.at(SMOOTH, isotropic_start(rows.clipped(), np.random.default_rng(0)))
 
 
 def parts(rows: Rows) -> list[NDArray]:

@@ -163,8 +163,7 @@ def start(rows: Rows, loss: Loss | None) -> NDArray:
         out[drawn] = Y + np.clip(residual, -most, most) - residual
     cut = (out != rows.Y)[rows.kept].any(axis=1)
     if cut.any() and len(cut) >= _LEAST_ROWS:
-        near = have_neighbors(rows, cut, np.random.default_rng(0))
-        alone = rows.kept[cut][~near]
+        alone = rows.kept[cut][~have_neighbors(rows, cut, np.random.default_rng(0))]
         out[alone] = rows.Y[alone]
     return out
 

@@ -154,8 +154,7 @@ class LandmarkCriterion:
         X, L = np.split(self._X, [m])
         total = np.zeros(len(inverse))
         for beta in coef.T:
-            V = self._slopes[:m] * beta
-            steps = self._distance.gradients(V, X, L, inverse)
+            steps = self._distance.gradients(self._slopes[:m] * beta, X, L, inverse)
             total += self._weights @ np.square(steps)
         return np.sqrt(total / m)
 
@@ -319,8 +318,7 @@ class ExactCriterion:
         self._weights = weights / weights.mean()
         self._noise = 1 / np.maximum(self._weights, _LEAST_WEIGHT)
         self._effective = effective_number(weights)
-        target = data.Y - weights @ data.Y / weights.sum()
-        self._target = np.asfortranarray(target)
+        self._target = np.asfortranarray(data.Y - weights @ data.Y / weights.sum())
         self._K, self._slopes = np.empty((2, m, m))
         # Precision: 0 single, 1 double. It never decreases, because a change would
         # mislead the line search.
@@ -339,8 +337,7 @@ class ExactCriterion:
         excess = 1 - len(A) / M
         by_tau = tau * (self._noise @ W.diagonal()) / M + excess
         W *= self._slopes
-        inverse = np.exp(point[:-1])
-        by_scales = self._distance.by_scales(np.triu(W, 1), self._X, inverse)
+        by_scales = self._distance.by_scales(np.triu(W, 1), self._X, np.exp(point[:-1]))
         value = log_determinant / M + excess * point[-1] + np.log(total / M)
         return value, np.append(by_scales * (2 / M), by_tau)
 

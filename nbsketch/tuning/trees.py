@@ -54,9 +54,8 @@ class Partition:
         if not np.array_equal(np.sort(order), np.arange(n)):
             raise ValueError("`order` must have each row in one leaf, got others")
         child = self.child
-        index = np.arange(len(self.child))
         # Children come after their parents, so that no path has a cycle.
-        inner = (child > index) & (child < len(child) - 1)
+        inner = (child > np.arange(len(self.child))) & (child < len(child) - 1)
         at_leaf = (child >= 0) & (child < self.n_leaves)
         if not np.where(self.feature < 0, at_leaf, inner).all():
             raise ValueError("`child` must be of a binary tree, got other nodes")
@@ -78,8 +77,7 @@ class Partition:
         """Return the leaf of each row, (n,)."""
         out = np.empty(len(rows), dtype=np.int64)
         args = rows, self.feature, self.threshold, self.child, out
-        tiles = -(-len(rows) // TILE)
-        run_slices(route, tiles, TILE * _SECONDS_PER_ROW, *args)
+        run_slices(route, -(-len(rows) // TILE), TILE * _SECONDS_PER_ROW, *args)
         return out
 
 

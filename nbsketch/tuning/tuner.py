@@ -308,8 +308,7 @@ class ScaleSearch:
                     point = learn(data, rows.family, point, again.rng, self.budget)
                     point = again._learned(rows, point)
                 else:
-                    search = Descents(rows, again.rng, self.budget)
-                    point = search.by_evidence(point)
+                    point = Descents(rows, again.rng, self.budget).by_evidence(point)
                 trial = pool | {name: Selection(rows.scaler, point)}
                 found = again.choose(rows, trial)
                 if found[0]["best"] < errors["best"] - _CLEARLY:

@@ -109,8 +109,7 @@ def measure(name: str, replicate: int, n: int) -> Iterator[Row]:
     """Yield the squared radius and the dimension of one draw."""
     X = np.random.default_rng((replicate, n)).uniform(size=(n, 1))
     kernel = CASES[name].kernel
-    size = min(n, LANDMARKS)
-    mu = spectrum(X, kernel, size=size, random_state=replicate)
+    mu = spectrum(X, kernel, size=min(n, LANDMARKS), random_state=replicate)
     advice = recommend_size(mu, guarantee="satisfiable", noise=NOISE)
     row = {"kernel": name, "n": n, "replicate": replicate}
     row |= {"radius": advice.radius**2, "dimension": advice.statistical_dimension}

@@ -77,8 +77,7 @@ def measure(name: str, scan: str, n: int, size: int, replicates: int) -> Iterato
 
 def _product(product: str, X: NDArray, sketch: sketches.Sketch) -> Callable[[], Any]:
     """Return a function that computes a product."""
-    kernel = GaussianKernel(np.sqrt(2 * N_FEATURES))
-    sketch_map = SketchMap.of(kernel, X, sketch)
+    sketch_map = SketchMap.of(GaussianKernel(np.sqrt(2 * N_FEATURES)), X, sketch)
     if product == "S K":
         return lambda: sketch_map(X)
     return lambda: sketch_map(X[sketch.columns]) @ sketch_map.weights.T

@@ -124,8 +124,7 @@ def measure(method: SketchPair, n: int, seed: int) -> Iterator[Row]:
         count = max(*SIZES[0], FIXED_SIZE)
         start = problem._replace(X=problem.X[:count], Y=problem.Y[:count])
         evaluate(method, start, seed)
-    row = {**method._asdict(), "replicate": seed}
-    yield row | evaluate(method, problem, seed)
+    yield {**method._asdict(), "replicate": seed} | evaluate(method, problem, seed)
 
 
 def evaluate(method: SketchPair, problem: LinearProblem, seed: int) -> Row:

@@ -141,8 +141,7 @@ def scores_of(task: str, values: NDArray, y: NDArray) -> Row:
         scores["calibration"] = calibration_error(p, y)
     elif task == problems.QUANTILES:
         scores["error"] = problems.quantile_error(y, values)
-        inside = (values[:, 0] <= y) & (y <= values[:, -1])
-        scores["coverage"] = inside.mean()
+        scores["coverage"] = ((values[:, 0] <= y) & (y <= values[:, -1])).mean()
     else:
         scores["error"] = np.sqrt(np.mean((np.ravel(values) - y) ** 2))
     return scores

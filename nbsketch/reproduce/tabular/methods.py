@@ -68,8 +68,7 @@ def estimator(
     module, name, options, *level = estimators[task]
     kind = partial(getattr(import_module(module), name), random_state=seed, **options)
     if level:
-        models = [kind(**{level[0]: tau}).fit(X, y) for tau in LEVELS]
-        return _joined(models, task)
+        return _joined([kind(**{level[0]: tau}).fit(X, y) for tau in LEVELS], task)
     model = kind().fit(X, y)
     if task == QUANTILES:
         return partial(model.predict_quantiles, levels=LEVELS)

@@ -115,22 +115,19 @@ def measure(
 ) -> Iterator[Row]:
     """Yield a row per dtype of the rows: one dtype if BLAS kernels are named."""
     kernels = os.environ.get("OPENBLAS_CORETYPE", "")
-    is_outlying = name in FUNCTIONS and FUNCTIONS[name].outlying
-    loss = "huber" if is_outlying else "square"
+    loss = "huber" if name in FUNCTIONS and FUNCTIONS[name].outlying else "square"
     for kind in TYPES[:1] if kernels else TYPES:
         usual = FEWER if len(split.Y_train) >= LARGE else REPLICATES
         count = replicates or (FEWEST if kernels or kind is np.float32 else usual)
         label = ", ".join(filter(None, [np.dtype(kind).name, kernels]))
         X = split.X_train.astype(kind)
-        X_test = split.X_test.astype(kind)
-        typed = split._replace(X_train=X, X_test=X_test)
+        typed = split._replace(X_train=X, X_test=split.X_test.astype(kind))
         yield {"set": name, "type": label} | spread_of(typed, loss, count)
 
 
 def spread_of(split: Split, loss: str, count: int) -> Row:
     """Return median and spread of the errors of a loss over random states."""
-    pairs = [fitted(split, loss, seed) for seed in range(count)]
-    errors, seconds = np.transpose(pairs)
+    errors, seconds = np.transpose([fitted(split, loss, seed) for seed in range(count)])
     median = np.median(errors)
     return {
         "rows": len(split.Y_train),

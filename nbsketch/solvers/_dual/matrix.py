@@ -72,8 +72,7 @@ class CoupledMatrix:
         rows, place = self._distinct(index)
         table = np.zeros((len(rows), len(self.M)))
         table[place, self.output[index]] = v
-        product = self.K.combine(rows, table) @ self.M
-        return product[self.row, self.output]
+        return (self.K.combine(rows, table) @ self.M)[self.row, self.output]
 
     def exact(self, index: NDArray, v: NDArray) -> NDArray:
         """Return entries of the product with v without rounding of the values of K."""

@@ -170,8 +170,7 @@ def _factorize(K: SymmetricOperator, rows: NDArray, system: InsideSystem) -> Dir
     upper, _ = raised_cholesky(matrix.T, 0.0, jitter)
     # A power of two: targets of any unit are in the range of single precision.
     _, exponent = np.frexp(np.abs(system.right[rows]).max())
-    right = np.ldexp(system.right[rows], -exponent)
-    sides = np.column_stack([right, sums.indicators])
+    sides = np.column_stack([np.ldexp(system.right[rows], -exponent), sums.indicators])
     solved = solve_positive_upper(upper, sides.astype(matrix.dtype)).astype(float)
     sums.set(solved[:, 1:])
     d[rows] = sums.project(np.ldexp(solved[:, 0], exponent), system.total)

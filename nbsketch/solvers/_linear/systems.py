@@ -583,8 +583,7 @@ class SketchedSystem(ColumnSystem):
                 most = np.inf
                 if self.columns.dtype == np.float32:
                     most = _MOST_COST * self.delta / (self.n * alpha) * objective[c]
-                hidden = self._lost_to_nugget(best[:, c : c + 1], alpha)
-                nuggets[c] += min(hidden, most)
+                nuggets[c] += min(self._lost_to_nugget(best[:, c : c + 1], alpha), most)
         # Without the nugget, the minimum is lower by about its penalty.
         return ColumnGaps(objective, gaps, rounding + 2 * nuggets)
 

@@ -102,8 +102,7 @@ class NewtonProblem:
     @cached_property
     def output_losses(self) -> RowLoss:
         """The losses of the outputs, without gaps."""
-        d = len(self.mix)
-        return self.losses.take(slice(d)) if self.ordered else self.losses
+        return self.losses.take(slice(len(self.mix))) if self.ordered else self.losses
 
     @cached_property
     def entry_weights(self) -> NDArray:
@@ -362,8 +361,7 @@ def gram_of(part: NewtonProblem, rows: NDArray | None, exact: bool) -> NDArray:
     Unless `exact`, it is in single precision if the features are.
     """
     weights = part.weights if rows is None else part.weights[rows]
-    scale = None if part.uniform else weights
-    gram = part.design.gram(rows, scale, exact=exact)
+    gram = part.design.gram(rows, None if part.uniform else weights, exact=exact)
     if not part.fit_intercept:
         return gram
     out = np.empty((len(gram) + 1,) * 2)

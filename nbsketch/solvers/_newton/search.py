@@ -121,8 +121,7 @@ class ActiveRows:
         if len(rows) > _MANY_ROWS * len(distance):
             return self
         res = self.res[:, rows]
-        center = self.center[:, rows]
-        subset = ActiveRows(p.take(rows), rows, res, center, reach)
+        subset = ActiveRows(p.take(rows), rows, res, self.center[:, rows], reach)
         subset.evaluate(sigma)
         subset.inactive_gradient = self.gradient - subset.gradient
         subset.inactive_totals = self.totals - subset.totals

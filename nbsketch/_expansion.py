@@ -56,7 +56,7 @@ class Expansion:
     def __init__(self, product: Product, B: NDArray | PivotedCholesky) -> None:
         self._product = product
         if isinstance(B, np.ndarray):
-            self.n_columns: int = B.shape[1]
+            self.n_columns = B.shape[1]
             self._folded = _folded(product, B)
         else:
             self.n_columns = B.rank

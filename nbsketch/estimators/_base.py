@@ -325,7 +325,7 @@ class KernelExpansion(SaveMixin, CallbackSupportMixin, ObjectParameters, BaseEst
         if not data.sketch_map.is_columns:
             warn_of_lost_columns(self, data.rows)
         self.coef_ = coef[:, 0] if single_output else coef
-        self.intercept_: Any = float(intercept[0]) if single_output else intercept
+        self.intercept_ = float(intercept[0]) if single_output else intercept
 
     @inputs.rowwise(inputs.row_by_row)
     def predict(self, X: ArrayLike) -> NDArray:

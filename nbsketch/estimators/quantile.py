@@ -218,8 +218,8 @@ class JointQuantileRegressor(RegressorMixin, IterativeModel):
         self.quantiles_ = np.array(self.quantiles, dtype=float)
         if self.monotonic_cst is not None:
             constrain(self, problem)
-        self.calibration_: NDArray | None = None
-        self.calibration_weights_: NDArray | None = None
+        self.calibration_ = None
+        self.calibration_weights_ = None
         if problem.held_out is not None:
             rows = problem.held_out
             if self.monotonic_cst is None:

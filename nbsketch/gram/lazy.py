@@ -58,7 +58,7 @@ class MatrixWeights:
 
     def __init__(self, matrix: Any) -> None:
         self._matrix = sp.csc_array(matrix) if sp.issparse(matrix) else matrix
-        self.shape: tuple[int, int] = matrix.shape
+        self.shape = matrix.shape
 
     def add_block(self, first: int, tile: NDArray, out: NDArray) -> None:
         """Add the product with a tile: see `TiledWeights.add_block`."""
@@ -165,7 +165,7 @@ class Product:
         self.landmarks = landmarks
         self.weights = weights
         self.dtype = np.dtype(dtype)
-        self.shape: tuple[int, int] = weights.shape
+        self.shape = weights.shape
 
     def __call__(self, X: Any, dtype: Any = np.float64) -> NDArray:
         """Return W k(L, X), of shape (s, n), rounded to a dtype."""

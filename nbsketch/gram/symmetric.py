@@ -105,7 +105,7 @@ class SymmetricGram:
             else n_bytes <= memory
         )
         dense = form is not None and not sp.issparse(X)
-        self._pairs: _TilePairs | _BlockPairs = (
+        self._pairs = (
             _TilePairs(form, self.X, kept)
             if dense
             else _BlockPairs(self.kernel, self.X, self.dtype, kept)

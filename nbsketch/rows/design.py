@@ -203,7 +203,7 @@ class PartitionedColumns(SketchedOperator):
         landmarks = rounded_rows(form, chosen, dtype, center)
         self._exact = Product(kernel, chosen, sketch.weights)
         self._product = Product(kernel, landmarks, sketch.weights, dtype)
-        self._columns: Callable[[NDArray], ColumnBlocks] = partial(
+        self._columns = partial(
             _columns, product=self._product, form=form, center=center
         )
 

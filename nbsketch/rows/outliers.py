@@ -353,12 +353,12 @@ def robust_residuals(ridge: RobustPath, targets: NDArray) -> NDArray:
     Each fit is to the previous fit plus its trimmed residuals (Huber's pseudo-values).
     """
     Y = targets[: len(ridge.Q)]
-    mean: Any = np.median(Y, axis=0)
+    mean = np.median(Y, axis=0)
     coef = np.zeros((ridge.Q.shape[1], Y.shape[1]))
     residuals = Y - mean
     least = np.maximum(1e-100 * np.abs(Y).max(axis=0), 1e-150)
     for end in (np.inf, 4 * _CUT):
-        before: Any = 0.0
+        before = 0.0
         for _ in range(_PASSES):
             scale = np.maximum(NORMAL * medians(np.abs(residuals)), least)
             if (np.abs(scale - before) <= _STEADY * scale).all():

@@ -166,7 +166,7 @@ class Design:
         `rows` have one entry per row, or are None; `parts` are the entries of the
         block.
         """
-        sums: tuple = ()
+        sums = ()
         for start, stop, block in self.blocks():
             parts = (None if a is None else a[start:stop] for a in rows)
             part = function(block, *parts, *args)

@@ -457,7 +457,7 @@ def solve_scalar(
         design, alpha, sample_weight, fit_intercept, y=y, loss=loss, T=ONE,
         losses=row_loss(loss, y[None]),
     )  # fmt: skip
-    search: Any = NewtonSearch if problem.losses.has_kinks else SmoothSearch
+    search = NewtonSearch if problem.losses.has_kinks else SmoothSearch
     if isinstance(design, LandmarkDesign):
         search = PassesSearch
     return minimize(problem, search, tol, max_iter, state, callback, is_scalar=True)

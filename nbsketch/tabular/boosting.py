@@ -57,7 +57,7 @@ def boosting(n: int, counts: NDArray, seed: int) -> list[Any]:
     classes = len(counts)
     if counts.min() < _LEAST_CLASS if classes else n <= _LEAST_ROWS:
         return []
-    boosted: Any = HistGradientBoostingRegressor
+    boosted = HistGradientBoostingRegressor
     if classes:
         boosted = HistGradientBoostingClassifier
     rounds = _MOST_TREES if classes < 3 else max(_MOST_TREES // classes, 1)

@@ -112,7 +112,7 @@ class TableColumns:
         """
         levels = {j for j, c in enumerate(self.columns) if isinstance(c, LevelColumn)}
         frame = as_frame(X)
-        table: Any = X if frame is None else frame
+        table = X if frame is None else frame
         names = names_of(table)
         by_position = frame is None and len(names) == len(self.names)
         if names != self.names and not by_position:
@@ -300,7 +300,7 @@ def _targets(y: Any, classification: bool) -> NDArray:
 
 def _distinct(rows: NDArray) -> NDArray:
     """Return the columns that vary and differ from earlier ones; the first if none."""
-    contents: set[bytes] = set()
+    contents = set()
     kept = []
     for j, column in enumerate(rows.T):
         content = np.ascontiguousarray(column).tobytes()

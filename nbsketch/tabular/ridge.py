@@ -134,7 +134,7 @@ class Ridge:
         C[np.diag_indices(len(C))] += _JITTER * np.sqrt(len(C))
         self._penalty = C
         self._projection = projection(C)
-        self._blocks: list[NDArray] | None = None
+        self._blocks = None
         if labels is not None:  # other rows remain
             self._blocks = [b for b in blocks_of(labels) if len(b) < n]
         self._alphas = _TAUS / n

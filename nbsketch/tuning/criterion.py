@@ -130,7 +130,7 @@ class LandmarkCriterion:
         self._target = self._roots[:, None] * (data.Y - weights @ data.Y / m)
         # Number of left-out rows times their mean weight.
         self._count = float(m)
-        self._blocks: list[NDArray] | None = None
+        self._blocks = None
         if data.labels is not None:
             self._blocks = blocks_of(data.labels)
             self._count = float(sum(weights[rows].sum() for rows in self._blocks))

@@ -168,8 +168,8 @@ Steps = Generator[NDArray, NDArray, ResultT]
 
 def run_together(K: SymmetricOperator, searches: list[Steps]) -> list:
     """Run searches to their ends and return their results."""
-    results: list = [None] * len(searches)
-    products: dict[int, NDArray | None] = dict.fromkeys(range(len(searches)))
+    results = [None] * len(searches)
+    products = dict.fromkeys(range(len(searches)))
     while products:
         vectors = {}
         for i, product in products.items():

@@ -151,7 +151,7 @@ def partial_cholesky(
     rounding = max(rounding, float(np.finfo(dtype).eps))
     residual = max(tolerance, _RESIDUAL * rounding * diagonal.sum())
     F = np.empty((rank, len(diagonal)), dtype)
-    pivots: NDArray = np.empty(0, dtype=np.int64)
+    pivots = np.empty(0, dtype=np.int64)
     while len(pivots) < rank and diagonal.sum() > residual:
         block = min(max(_LEAST_BLOCK, rank // _BLOCKS), rank - len(pivots))
         factor = F[: len(pivots)]

@@ -282,8 +282,11 @@ def features_design(
     """
     if not isinstance(X, PartitionedRows):
         return StreamedDesign(sketch_map, projection, X)
-    options = {"sketch_map": sketch_map, "projection": projection, "dtype": X.dtype}
-    blocks = X.partitions.map(partial(_features_of, **options))
+    blocks = X.partitions.map(
+        partial(
+            _features_of, sketch_map=sketch_map, projection=projection, dtype=X.dtype
+        )
+    )
     design = PartitionedDesign.near if near else PartitionedDesign
     n_columns = getattr(projection, "rank", None) or projection.shape[1]
     return design(blocks, n_columns, X.dtype)

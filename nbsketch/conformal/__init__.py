@@ -288,8 +288,9 @@ class Calibrated(MetaEstimatorMixin, BaseEstimator, ABC):
             rows = np.flatnonzero(groups == label)
             same = np.flatnonzero(of_old == label)
             ranked = scores[same] if scores.ndim == 1 else scores[np.ix_(rows, same)]
-            weights = old.at(same).weights, marks.at(rows).weights
-            out[rows] = conformal_quantile(ranked, coverage, *weights)
+            out[rows] = conformal_quantile(
+                ranked, coverage, old.at(same).weights, marks.at(rows).weights
+            )
         return out
 
     def _of_new_rows(self, sample_weight: Any, groups: Any, n: int) -> Marks:

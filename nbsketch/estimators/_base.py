@@ -145,8 +145,9 @@ def _explained_deviance(
     used = slice(None) if sample_weight is None else np.asarray(sample_weight) > 0
     targets, predicted = (np.ravel(values)[used] for values in (y, predictions))
     if len(targets) < _LEAST_SCORED or np.ptp(targets) > 0:
-        args = {"sample_weight": sample_weight, "power": power}
-        return d2_tweedie_score(y, predictions, **args)
+        return d2_tweedie_score(
+            y, predictions, sample_weight=sample_weight, power=power
+        )
     return float(np.allclose(predicted, targets[0], rtol=_ROUNDING, atol=0.0))
 
 
@@ -480,8 +481,9 @@ class SketchedModel(KernelExpansion, ABC):
         """Set the fitted attributes."""
         for name in ("posterior_", "monotonic_violation_"):
             self.__dict__.pop(name, None)  # of an earlier fit
-        terms = solution.coef, solution.intercept
-        self._set_expansion(*terms, data, problem.single_output)
+        self._set_expansion(
+            solution.coef, solution.intercept, data, problem.single_output
+        )
         self.size_path_ = data.size_path
         self.rank_ = solution.rank
         self.alpha_ = solution.alpha

@@ -321,8 +321,7 @@ class DescentModel(_base.KernelExpansion):
         X = data.rows
         subset = X[np.arange(0, X.shape[0], 1 + X.shape[0] // _STREAM_SIZE)]
         Z = data.sketch_map.times(subset, projection)
-        args = projection, Z, data, objective
-        self._projection, descent = descent.standardized(*args)
+        self._projection, descent = descent.standardized(projection, Z, data, objective)
         self._stream: StreamState | None = None
         self._preconditioning = descent.preconditioning
         self.alpha_ = self.alpha or 0.0

@@ -38,8 +38,10 @@ def watched_fit(estimator: Any) -> Iterator[None]:
         is_watched = getattr(estimator, "_skl_callbacks", None)
         tasks = FitTasks(estimator) if is_watched else None
         limit = getattr(estimator, "max_seconds", None)
-        listeners = estimator.verbose, estimator.callback, limit, tasks
-        with keeping_fitted(estimator), watching(*listeners):
+        with (
+            keeping_fitted(estimator),
+            watching(estimator.verbose, estimator.callback, limit, tasks),
+        ):
             yield
         if tasks is not None:
             tasks.end()

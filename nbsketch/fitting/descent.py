@@ -290,8 +290,9 @@ class DescentSettings(Checked):
                 "`regime` must be None unless `step`, `batch_size` and `n_epochs` are "
                 f"None, got {self.regime!r} and {given}"
             )
-        exponents = {"source": self.source, "capacity": self.capacity}
-        step, batch, steps = sgm_regime(self.regime, n, **exponents)
+        step, batch, steps = sgm_regime(
+            self.regime, n, source=self.source, capacity=self.capacity
+        )
         return replace(self, step=step, batch_size=batch, n_steps=steps)
 
     def is_preconditioned(self, data: SketchedData) -> bool:

@@ -266,14 +266,13 @@ class JointQuantileObjective(Objective):
         """
         level = min(self.quantiles, key=lambda level: abs(level - 0.5))
         shared = self.factor.sum(axis=1)
-        ratio = float(shared @ shared) / self.n_levels
         return ScalarObjective(
             self.targets,
             self.weights,
             self.fit_intercept,
             PinballLoss(level),
             folds=self.folds,
-        ), ratio
+        ), float(shared @ shared) / self.n_levels
 
     def dual_path(
         self, K: Any, alphas: Iterable[float], **options: Any

@@ -243,8 +243,12 @@ class LeftOutErrors(NamedTuple):
             is_over = len(errors) >= fewest and _is_over(errors, least_count)
             if is_stopped() == was_stopped and (is_fitted or is_over):
                 break
-            progress = {"iteration": len(errors), "objective": float(errors[-1])}
-            if not was_stopped and report("penalty", total=len(alphas), **progress):
+            if not was_stopped and report(
+                "penalty",
+                total=len(alphas),
+                iteration=len(errors),
+                objective=float(errors[-1]),
+            ):
                 return self.path(alphas[0] if len(alphas) == 1 else None)
         return AlphaPath(alphas, errors)
 

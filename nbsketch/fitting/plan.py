@@ -437,8 +437,7 @@ def levels_size(n: int, n_levels: int) -> int:
     """Return the default number of landmarks for quantile levels, by passes if many."""
     if not are_many_levels(n, n_levels):
         return joint_size(n, n_levels)
-    landmarks = min(passes_size(n), _LEVELS_WORK // n_levels)
-    return max(landmarks, joint_size(n, n_levels))
+    return max(min(passes_size(n), _LEVELS_WORK // n_levels), joint_size(n, n_levels))
 
 
 def stochastic_size(n: int) -> int:

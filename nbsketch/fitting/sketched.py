@@ -92,12 +92,11 @@ class TuningTarget(NamedTuple):
     @classmethod
     def of(cls, objective: Objective, alpha: float | None, is_distinct: bool) -> Self:
         """Return the problem of an objective with a penalty, if given."""
-        square = None if alpha is None else alpha / objective.slope_ratio()
         return cls(
             objective.targets,
             objective.weights,
             objective.is_robust,
-            square,
+            None if alpha is None else alpha / objective.slope_ratio(),
             objective.folds,
             is_distinct,
         )
@@ -198,8 +197,15 @@ def learn_inputs(
         weights = merged_weights(X, target.targets, weights)
     budget = Budget(ITERATIONS, _LEARNING * seconds_left(), report_search)
     search = ScaleSearch(preprocessing, size, rng, budget)
-    options = _FAMILIES[kernel], target.alpha, target.robust
-    tuned = search.learn(X, target.targets, weights, target.folds, *options)
+    tuned = search.learn(
+        X,
+        target.targets,
+        weights,
+        target.folds,
+        _FAMILIES[kernel],
+        target.alpha,
+        target.robust,
+    )
     rows = transformed(X, tuned.scaler)
     return Inputs(rows, tuned.kernel, tuned.scaler, tuned.length_scales, tuned.alpha)
 
@@ -271,8 +277,9 @@ class SketchedData(NamedTuple):
             raise TypeError(f"`size` must be an integer for a {type(sketch).__name__}")
         recipe = replace(origin.recipe, size=origin.recipe.size + rows)
         X = self.rows
-        options = {"X": X, "kernel": self.kernel}
-        return self._sketched(recipe.draw(X.shape[0], origin.seed, **options))
+        return self._sketched(
+            recipe.draw(X.shape[0], origin.seed, X=X, kernel=self.kernel)
+        )
 
     def _sketched(self, sketch: Sketch) -> Self:
         """Return the data with another sketch."""

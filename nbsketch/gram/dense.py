@@ -54,8 +54,7 @@ def pack_landmarks(
             spread, norms = _scaled(rows, shift, scale)
     metric = PRODUCT if expanded else METRICS[form.metric]
     profile = PROFILES[form.profile]
-    offset = float(form.offset)
-    kernel = (metric, profile, form.degree, expanded, offset, scale, shift)
+    kernel = (metric, profile, form.degree, expanded, float(form.offset), scale, shift)
     return PackedLandmarks(kernel, (_pack(spread), norms))
 
 
@@ -129,9 +128,8 @@ def fold_dense(
     if triangle:
         width = min(width, block * max(1, -(-n // (block * _STEPS))))
     seconds = width * count * (_SECONDS_PER_VALUE + q * _SECONDS_PER_FEATURE)
-    tiles = -(-n // width)
     run_tiles(
-        fold, tiles, seconds,
+        fold, -(-n // width), seconds,
         X, *packed.kernel, *packed.rows, *entries, out, width, triangle,
     )  # fmt: skip
 

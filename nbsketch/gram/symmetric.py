@@ -181,8 +181,7 @@ class _TilePairs:
         tiles = -(-self._n // width)
         kernel, (packed, norms) = pack_landmarks(form, X, X.dtype)
         self._kernel = kernel[:5]
-        groups = tiles * width // GROUP
-        self._packed = np.zeros((groups, q, GROUP), X.dtype)
+        self._packed = np.zeros((tiles * width // GROUP, q, GROUP), X.dtype)
         self._packed[: len(packed)] = packed
         self._norms = np.zeros(tiles * width, X.dtype)
         self._norms[: self._n] = norms

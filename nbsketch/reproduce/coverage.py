@@ -211,12 +211,11 @@ def cqr_of_mapie(draw: Draw, nominal: float, cut: int) -> tuple[float, float]:
     """Return coverage and width around separate fits of the three quantiles."""
     mapie = import_module("mapie.regression")
     low = (1 - nominal) / 2
-    high = (1 + nominal) / 2
     fits = [
         SketchedKernelRegressor(loss=PinballLoss(level), **FIXED).fit(
             draw.X[:cut], draw.y[:cut]
         )
-        for level in (low, high, 0.5)
+        for level in (low, (1 + nominal) / 2, 0.5)
     ]
     model = mapie.ConformalizedQuantileRegressor(
         fits, confidence_level=nominal, prefit=True

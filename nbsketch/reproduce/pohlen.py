@@ -95,8 +95,9 @@ def evaluate(parts: Parts, method: PohlenMethod, seed: int) -> dict[str, float]:
         for fits in (fit(parts.train, method, h, GRID, seed) for h in GRID)
     ]
     i, j = np.unravel_index(np.argmin(errors), np.shape(errors))
-    best = parts.train, method, GRID[i], GRID[[j]], seed
-    (model,), seconds = _report.timed(fit, *best)
+    (model,), seconds = _report.timed(
+        fit, parts.train, method, GRID[i], GRID[[j]], seed
+    )
     return {"error": _error(model, *parts.test), "seconds": seconds}
 
 

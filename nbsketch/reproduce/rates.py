@@ -321,8 +321,15 @@ def _gradients(sample: DesignSample, rng: np.random.Generator) -> Iterator[Found
             step, batch, n_steps = sgm_regime(name, n, source=source, capacity=gamma)
             factor = _STEP_FACTORS.get(name, 1.0)
             stops = np.unique(np.ceil(n_steps / factor * _STOPS).astype(int)).tolist()
-            options = {"step": factor * step, "batch_size": batch, "n_steps": stops[-1]}
-            path = solve_sgm(Z, Y, **options, checkpoints=stops, rng=rng).path
+            path = solve_sgm(
+                Z,
+                Y,
+                step=factor * step,
+                batch_size=batch,
+                n_steps=stops[-1],
+                checkpoints=stops,
+                rng=rng,
+            ).path
             risks = [DESIGN.excess_risk(basis @ i.coef, source).mean() for i in path]
             yield name + suffix, source, min(risks)
 
@@ -394,8 +401,7 @@ def _theory_lines(part: str, source: float, curve: Curve) -> list[Curve]:
     """Return lines with the theoretical slopes, through the middle of a curve."""
     x = np.log(curve.x)
     y = np.log(curve.y)
-    has_filters = part in ("filter", "norm")
-    series = {"theory": "Landweber" if has_filters else "Gaussian"}
+    series = {"theory": "Landweber" if part in ("filter", "norm") else "Gaussian"}
     if part in _PROJECTIONS:
         series = {f"theory, {PLAIN}": PLAIN, **series}
     lines = []

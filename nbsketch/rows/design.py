@@ -115,8 +115,12 @@ class PartitionedDesign(Design):
     def gather(self, rows: NDArray) -> Design:
         """Return the features of the given rows, in memory if they are small."""
         self._check_rows(rows)
-        args = self._partitions.select(rows), self.shape[1], self.dtype
-        return PartitionedDesign.near(*args, limit=min(_LOCAL_BYTES, _SAMPLE_BYTES))
+        return PartitionedDesign.near(
+            self._partitions.select(rows),
+            self.shape[1],
+            self.dtype,
+            limit=min(_LOCAL_BYTES, _SAMPLE_BYTES),
+        )
 
     def collect(self) -> NDArray:
         """Return all features: in memory or, above the limit, mapped to a file."""

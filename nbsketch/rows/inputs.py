@@ -187,8 +187,9 @@ def training_data(
                 "are on several machines: pass the rows and a kernel of them"
             )
         of_rows = {"reset": reset, "dtype": options.pop("dtype", None)}
-        others = {"y": y, "sample_weight": sample_weight}
-        rows = partitioned_rows(estimator, _watched(X), **of_rows, **others)
+        rows = partitioned_rows(
+            estimator, _watched(X), **of_rows, y=y, sample_weight=sample_weight
+        )
         X, y, sample_weight = rows
     if numeric:
         y = as_numbers(y)

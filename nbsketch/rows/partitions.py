@@ -300,8 +300,13 @@ def frame_parts(*frames: Any) -> list[Any] | None:
         frame.npartitions != first.npartitions for frame in others
     ):
         return None
-    options = {"align_dataframes": False, "enforce_metadata": False}
-    pairs = first.map_partitions(_tuple, *others, meta=first._meta, **options)
+    pairs = first.map_partitions(
+        _tuple,
+        *others,
+        meta=first._meta,
+        align_dataframes=False,
+        enforce_metadata=False,
+    )
     return list(pairs.to_delayed())
 
 

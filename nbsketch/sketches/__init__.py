@@ -279,8 +279,7 @@ def _draw_columns(size: int, n: int, c: int, seed: int) -> sp.csr_array:
     rows = np.empty((n, c), dtype=np.int32)
     csr.fill_distinct(np.uint64(seed), size, np.full(size, -1), rows)
     values = signs(seed, n, c) / sqrt(c)
-    pointers = np.arange(n + 1) * c
-    columns = (values.ravel(), rows.ravel(), pointers)
+    columns = (values.ravel(), rows.ravel(), np.arange(n + 1) * c)
     return sp.csr_array(sp.csc_array(columns, shape=(size, n)))
 
 

@@ -216,8 +216,11 @@ class Sketch:
             return float(np.linalg.eigvalsh(self._gram_product(np.eye(s)))[-1])
         operator = LinearOperator((s, s), matvec=self._gram_product, dtype=np.float64)
         start = np.random.default_rng(0).standard_normal(s)
-        options = {"k": 1, "ncv": _STEPS, "tol": 0.01, "v0": start}
-        return _MARGIN * float(eigsh(operator, return_eigenvectors=False, **options)[0])
+        return _MARGIN * float(
+            eigsh(
+                operator, return_eigenvectors=False, k=1, ncv=_STEPS, tol=0.01, v0=start
+            )[0]
+        )
 
     def _gram_product(self, V: NDArray) -> NDArray:
         """Return S S^T V."""

@@ -644,8 +644,7 @@ class InputOutputKernelRegressor(
             learns = X.shape[1] <= _MOST_FEATURES
         if learns and X.shape[0] >= sketched.LEAST_ROWS:
             weights = rows.relative_weights
-            outputs = self.output_kernel_, rows.y
-            targets = principal_targets(*outputs, rng, weights)
+            targets = principal_targets(self.output_kernel_, rows.y, rng, weights)
             size = len(X)
             if self.size is not None:
                 size = min(validation.check_integer("size", self.size), size)

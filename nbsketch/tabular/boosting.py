@@ -189,8 +189,7 @@ class BoostedTrees:
         out = np.tile(self.baseline.reshape(-1, 1), (blocks, 1, width))
         leaves = np.empty((blocks, width), dtype=np.int64)
         seconds = width * len(self.roots) * _SECONDS
-        args = columns, *self._layout, leaves, out
-        run_slices(tree_sums, blocks, seconds, *args)
+        run_slices(tree_sums, blocks, seconds, columns, *self._layout, leaves, out)
         values = out.reshape(blocks, *self.baseline.shape, width)
         if self.is_classifier:
             values = softmax(values, axis=2)

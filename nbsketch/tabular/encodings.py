@@ -380,8 +380,7 @@ def _order(name: str, values: Values, weights: NDArray) -> LevelColumn:
     k = len(values.levels)
     count = 1 + int(misses)
     ranks = np.append(np.arange(k), [middle[0], middle[0]])
-    mark = np.arange(k + 2) == k
-    table = np.column_stack([ranks, mark])[:, :count]
+    table = np.column_stack([ranks, np.arange(k + 2) == k])[:, :count]
     suffixes = ("", "_missing")
     return LevelColumn(name, values.levels, table, "order", suffixes[:count])
 

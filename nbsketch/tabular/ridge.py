@@ -207,14 +207,16 @@ class Ridge:
             part = self._validation[place]
             values = self._design.gather(part)
             weights = self._weights[part]
-            removed = self._design.gather(block), self._Y[block], self._weights[block]
-            without = without_rows(path, *removed)
+            without = without_rows(
+                path, self._design.gather(block), self._Y[block], self._weights[block]
+            )
             # The basis is orthonormal for C: the inverse of V^T is C V.
             shift = self._penalty @ (without.z_mean - path.z_mean)
             without = without._replace(z_mean=path.z_mean + shift)
             fits.append((place, values, without))
-            options = values, Y[place], self._alphas, weights
-            errors += weights.sum() * held_out_error(without, _FILTER, *options)
+            errors += weights.sum() * held_out_error(
+                without, _FILTER, values, Y[place], self._alphas, weights
+            )
         alpha = self._alphas[np.argmin(errors)]
         for place, values, without in fits:
             coef, intercept = without.coefficients(_FILTER, alpha)

@@ -402,8 +402,7 @@ class Euclidean:
         """Compute kernel values and slopes of scaled rows (m, q), landmarks (l, q)."""
         norms = [np.einsum("ij,ij->i", part, part) for part in (rows, L)]
         np.matmul(rows, L.T, out=values)
-        profile = PROFILES[self._family]
-        kernel_and_slope(profile, *norms, values, slopes, False)
+        kernel_and_slope(PROFILES[self._family], *norms, values, slopes, False)
 
     def by_scales(self, W: NDArray, X: NDArray, inverse: NDArray) -> NDArray:
         """Return the sum of W_ij times the derivatives of the distances in eta, (q,).

@@ -90,9 +90,8 @@ class Budget:
     def spend(self, log_error: float) -> None:
         """Count one iteration, with the log squared error after it."""
         self.iterations -= 1
-        done = self._all - self.iterations
         if self._callback is not None and self._callback(
-            done, float(np.exp(log_error / 2))
+            self._all - self.iterations, float(np.exp(log_error / 2))
         ):
             self.iterations = 0
 

@@ -84,8 +84,12 @@ class Rows:
 
     def take(self, index: NDArray) -> Training:
         """Return a subset of rows, preprocessed, with standardized targets."""
-        options = self.weights[index], at_rows(self.labels, index)
-        return Training(self.transform(index), self.Y[index], *options)
+        return Training(
+            self.transform(index),
+            self.Y[index],
+            self.weights[index],
+            at_rows(self.labels, index),
+        )
 
     def transform(self, index: NDArray) -> NDArray:
         """Return a subset of rows, transformed in double precision."""
@@ -187,5 +191,9 @@ class Training(NamedTuple):
 
     def take(self, index: NDArray) -> Training:
         """Return a subset of the rows."""
-        options = self.weights[index], at_rows(self.labels, index)
-        return Training(self.rows[index], self.Y[index], *options)
+        return Training(
+            self.rows[index],
+            self.Y[index],
+            self.weights[index],
+            at_rows(self.labels, index),
+        )

@@ -356,8 +356,7 @@ def _fitted(
     if before is None or 2 * len(before.features) <= len(features):
         point = isotropic_start(selected, rng)
     else:
-        columns = before.point[:-1]
-        upper = np.sort(columns)[-max(len(before.point) // 4, 1)]
+        upper = np.sort(before.point[:-1])[-max(len(before.point) // 4, 1)]
         new = np.full(len(scaler.features), upper)
         point = np.append(before.carried(scaler, new), before.point[-1])
     search = Descents(selected, rng, budget.share(SHORT.iterations))

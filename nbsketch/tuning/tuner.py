@@ -278,8 +278,9 @@ class ScaleSearch:
             point = None
             if robust:
                 kept, cut, point = trim(rows, self.rng, self.budget)
-                options = self.preprocessing, self.rng, kept
-                scaler = fit_scaler(X, *options, weights=weights)
+                scaler = fit_scaler(
+                    X, self.preprocessing, self.rng, kept, weights=weights
+                )
                 given = replace(given, scaler=scaler, kept=kept, cut=cut)
                 rows, *_ = given.standardized()
                 few = len(scaler.features) < MANY
@@ -348,8 +349,16 @@ class ScaleSearch:
         if selection is None or len(selection.features) > MANY:
             return selection
         # With few features, more of them get rank scores.
-        options = self.preprocessing, self.rng, rows.kept, selection.features
-        return selection.rescaled(fit_scaler(rows.X, *options, weights=rows.weights))
+        return selection.rescaled(
+            fit_scaler(
+                rows.X,
+                self.preprocessing,
+                self.rng,
+                rows.kept,
+                selection.features,
+                weights=rows.weights,
+            )
+        )
 
     def _may_miss(self, rows: Rows, n_selected: int) -> bool:
         """Return whether to search all features as well as the selected ones."""
@@ -383,8 +392,9 @@ class ScaleSearch:
         for name, (scaler, start) in pool.items():
             scaled = replace(rows, scaler=scaler)
             criterion = criterion_of(scaled, drawn, landmarks)
-            starts = *_without_rare(criterion, start), start
-            errors[name], point = settle(criterion, NEAR, *starts)
+            errors[name], point = settle(
+                criterion, NEAR, *_without_rare(criterion, start), start
+            )
             pool[name] = Selection(scaler, point)
             if rows.is_noisy and rows.has_blocks:
                 # On small blocks, whose error resembles that of all rows.
@@ -566,8 +576,7 @@ def have_neighbors(rows: Rows, trimmed: NDArray, rng: np.random.Generator) -> ND
     others = rows.keep(~trimmed, rows.cut)
     first, second = np.array_split(rows.transform(others.draw(rng, _NEIGHBORS)), 2)
     reach = _REACH * np.quantile(_nearest(first, second), 0.99)
-    distances = rows.values(partial(_nearest, first), rows.kept[trimmed])
-    return distances[:, 0] <= reach
+    return rows.values(partial(_nearest, first), rows.kept[trimmed])[:, 0] <= reach
 
 
 def _nearest(others: NDArray, rows: NDArray) -> NDArray:

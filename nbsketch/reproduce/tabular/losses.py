@@ -33,8 +33,7 @@ def drawn(function: str, rng: np.random.Generator, n: int) -> tuple[NDArray, NDA
     """Return n rows, and the values of a function."""
     if function == "arm":
         X = rng.uniform(-0.5 * np.pi, 0.5 * np.pi, size=(n, 8))
-        end = np.exp(1j * np.cumsum(X, axis=1)).sum(axis=1)
-        return X, np.abs(end - (4.0 + 2.0j))
+        return X, np.abs(np.exp(1j * np.cumsum(X, axis=1)).sum(axis=1) - (4.0 + 2.0j))
     if function == "product":
         X = rng.uniform(-1.7, 1.7, size=(n, 10))
         return X, np.prod(1 + X / 2, axis=1)

@@ -78,8 +78,7 @@ def estimator(
 def blocks(task: str, X: NDArray, y: NDArray, seed: int, groups: int | None) -> Predict:
     """Fit with blocks of rows left out, or the groups of a column."""
     model = TabularKernelRegressor(cv=5, random_state=seed)
-    labels = None if groups is None else X[:, groups]
-    return model.fit(X, y, groups=labels).predict
+    return model.fit(X, y, groups=None if groups is None else X[:, groups]).predict
 
 
 def objective(task: str, y: NDArray) -> list[Settings]:

@@ -1,7 +1,5 @@
 """Checks of arguments shared by the solvers."""
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 

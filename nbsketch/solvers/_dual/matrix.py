@@ -85,8 +85,7 @@ class CoupledMatrix:
         """Return the block of some entries in float64."""
         rows, place = self._distinct(index)
         output = self.output[index]
-        values = self.K.block(rows)[np.ix_(place, place)]
-        return values * self.M[np.ix_(output, output)]
+        return self.K.block(rows)[np.ix_(place, place)] * self.M[np.ix_(output, output)]
 
     def take(self, index: NDArray) -> CoupledMatrix:
         """Return the matrix of some entries."""

@@ -388,8 +388,9 @@ class LowRankPreconditioner:
         part *= root
         if len(part):
             syrk = blas.get_blas_funcs("syrk", (part,))
-            options = {"trans": 1, "lower": 0, "overwrite_c": 1}
-            self._gram = syrk(sign, part.T, beta=1.0, c=self._gram, **options)
+            self._gram = syrk(
+                sign, part.T, beta=1.0, c=self._gram, trans=1, lower=0, overwrite_c=1
+            )
 
     def _times(self, V: NDArray) -> NDArray:
         """Return F^T V."""

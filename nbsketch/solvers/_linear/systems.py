@@ -668,8 +668,7 @@ def _inverse_form(bound: Bound, r: NDArray, tolerance: float) -> tuple[float, fl
     divided by the smallest eigenvalue of M.
     """
     z = bound.precondition(r)
-    residual = r - bound.apply(z)
-    steps = ConjugateGradients(residual, lambda R, _: bound.precondition(R))
+    steps = ConjugateGradients(r - bound.apply(z), lambda R, _: bound.precondition(R))
     for _ in range(_STEPS):
         value = float((z * (r + steps.R)).sum())  # 2 r^T z - z^T M z
         remainder = float((steps.R * steps.R).sum()) / bound.least

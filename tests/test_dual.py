@@ -240,6 +240,18 @@ def test_a_path_is_that_of_single_solutions(loss):
         assert_allclose(solution.objective, alone.objective, rtol=1e-6)
 
 
+def test_a_start_that_leads_astray_in_its_second_step_is_given_up():
+    rng = np.random.default_rng(1)
+    X = rng.uniform(size=(800, 5))
+    y = np.cos(X @ rng.normal(size=(5, 20)) * 6).sum(axis=1)
+    y = y / y.std() + 0.3 * rng.normal(size=800)
+    K = MaternKernel(3.0, nu=1.5)(X)
+    options = {"tol": 1e-2, "random_state": 0}
+    weak = solve_dual(K, y, "pinball", 1.25e-7, **options)
+    found = solve_dual(K, y, "pinball", 5e-7, state=weak.state, **options)
+    assert found.converged and found.n_iter < 25
+
+
 @pytest.mark.parametrize("seed", [0, 1])
 def test_a_path_to_a_weak_penalty_takes_no_more_steps_than_a_cold_start(seed):
     # From the solution of the stronger penalty 40 steps did not suffice.

@@ -369,6 +369,17 @@ def test_searches_restart_where_equal_length_scales_learn_little(cv):
     assert tuned.relevance[:3].min() > 3 * tuned.relevance[3:].max()
 
 
+def test_steps_and_smoothness_are_seen_from_afar():
+    # in small blocks of neighbors, other features look as relevant as these
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-1, 1, size=(6000, 6))
+    f = (X[:, 0] > 0.2) + (X[:, 1] * X[:, 2] > 0) + X[:, 3]
+    y = f + 0.1 * f.std() * rng.normal(size=6000)
+    model = SketchedKernelRegressor(random_state=0).fit(X[:4000], y[:4000])
+    residuals = model.predict(X[4000:]) - f[4000:]
+    assert residuals.std() < 0.25 * f.std()
+
+
 @pytest.mark.parametrize(
     "cls", [SketchedKernelRegressor, TabularKernelRegressor, SketchedKernelClassifier]
 )

@@ -150,9 +150,13 @@ def left_out_error(
     errors = []
     for part in np.array_split(blocks, max(1, blocks.size // _ROWS)):
         criterion = BlockCriterion(data, part, family)
-        points = (np.append(point[:-1], point[-1] + move) for move in _MOVES)
-        errors.append([criterion.left_out(p) for p in points])
+        errors.append([criterion.left_out(p) for p in moved(point)])
     return np.log(np.exp(errors).mean(axis=0)).min()
+
+
+def moved(point: NDArray) -> list[NDArray]:
+    """Return a point with three tau."""
+    return [np.append(point[:-1], point[-1] + move) for move in _MOVES]
 
 
 def neighbors(

@@ -1,7 +1,11 @@
 r"""Search for length scales: exact ridge regression on blocks, or evidence.
 
 1. Noisy targets with enough rows, classes, and rows that are left out in blocks: a few
-   rounds on small blocks of neighboring rows, see `nbsketch.tuning.blocks`.
+   rounds on small blocks of neighboring rows, see `nbsketch.tuning.blocks`. Blocks do
+   not see whether a function is smooth from afar, so with noise the evidence of random
+   rows is maximized from there. That point is used if the product of the errors of
+   blocks and of random rows is lower (64 fits to functions with noise: 0.6 to 1.07,
+   on average 0.94 of the error, in 1.15 of the time; tables hardly change).
 2. Few rows, or targets with hardly any noise: the evidence of 600 rows is minimized
    until it is flat. The leave-one-out error of other rows decides whether the point is
    better than its start. If not, or if there is hardly any noise, the search restarts
@@ -19,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nbsketch.kernels import median_distance
-from nbsketch.tuning.blocks import rounds
+from nbsketch.tuning.blocks import left_out_error, moved, rounds
 from nbsketch.tuning.criterion import ExactCriterion, LandmarkCriterion, distance_of
 from nbsketch.tuning.descent import TAU_LIMITS, Budget, Curvature, Descent
 from nbsketch.tuning.rows import Rows
@@ -177,7 +181,7 @@ class Descents(NamedTuple):
             others = self.rows.draw(self.rng, _CHECK)
             if self._exact(others).left_out(point) < _CLEAN:
                 return self.by_evidence(start)
-        return point
+        return self._from_afar(point) if self.rows.is_noisy else point
 
     def learn_briefly(
         self,
@@ -213,6 +217,27 @@ class Descents(NamedTuple):
             start = minimum.point
             minimum = self._by_evidence(drawn, start, _FURTHER, minimum.curvature)
         return minimum.point
+
+    def _from_afar(self, point: NDArray) -> NDArray:
+        """Return a point near that of blocks with more evidence of random rows.
+
+        The point of blocks is kept unless the product of the errors of blocks and of
+        other random rows is lower.
+        """
+        rows = self.rows
+        rng = np.random.default_rng(0)  # the draws of the search remain the same
+        drawn = rows.draw(rng, _EVIDENCE.rows + _CHECK)
+        first, others = np.split(drawn, [_EVIDENCE.rows])
+        errors = self._exact(others)
+        data = rows.take(rows.drawn(rng))
+
+        def log_error(point: NDArray) -> float:
+            trial = np.random.default_rng(0)
+            blocks = left_out_error(data, rows.family, point, trial)
+            return blocks + min(map(errors.left_out, moved(point)))
+
+        other = self._by_evidence(first, point, _EVIDENCE).point
+        return min(point, other, key=log_error)
 
     def _rounds(self, point: NDArray) -> Iterator[NDArray]:
         """Yield the points after each round on blocks."""

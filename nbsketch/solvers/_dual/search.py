@@ -61,8 +61,10 @@ _COARSE = 1e11
 # start it is smaller.
 _COLD = 10.0
 _WARM = 1.0
-# A first step from there that is shorter leads nowhere: a cold start takes 6 to 18
-# steps where that one took 28 to more than 40 (pinball loss, weak penalties).
+# One of this many first steps from there that is shorter leads nowhere: a cold start
+# takes 6 to 19 steps where that one took 28 to more than 40 (pinball loss, weak
+# penalties).
+_EARLY = 2
 _ASTRAY = 0.1
 # Factors of sigma after rounds of one, two, three and more steps.
 _SHRINK = 0.3, 0.5, 0.7, 0.8
@@ -328,6 +330,7 @@ class DualSearch:
 
     def _begin(self, start: State) -> Steps[None]:
         """Go to a start, with the sigma that goes with it."""
+        self.start = start
         self.c = start.coef
         self.b = start.intercept
         self.fitted = yield self.c
@@ -348,9 +351,9 @@ class DualSearch:
         self._begin_round(self._useful(max(factor * self.sigma, self.least)))
 
     def _is_astray(self, step: float) -> bool:
-        """Return whether the first step has shown that the start is a bad one."""
-        is_first = self.steps == 1 and self.start.dual is not None
-        return is_first and self.sigma > 0 and step < _ASTRAY
+        """Return whether the first steps have shown that the start is a bad one."""
+        is_early = self.steps <= _EARLY and self.start.dual is not None
+        return is_early and self.sigma > 0 and step < _ASTRAY
 
     @property
     def converged(self) -> bool:

@@ -688,7 +688,7 @@ def test_bad_parameters_are_refused_before_the_work(options, words, no_work):
         ),
         (np.ones((N, 3)), np.ones(N), -np.ones(N), "Negative values .*sample_weight"),
         (np.ones((N, 3)), np.ones(N), np.ones(3), "`sample_weight` must have 60 rows"),
-        (np.ones((N, 3)), np.ones(N), np.ones((N, 2)), "[Ss]ample weights must be 1D"),
+        (np.ones((N, 3)), np.ones(N), np.ones((N, 2)), r"must have shape \(n,\)"),
         (np.ones((N, 3)), np.ones(N), np.full(N, np.nan), "sample_weight contains NaN"),
         (np.ones((N, 3)), np.ones(N), np.zeros(N), "at least one non-zero|positive"),
     ],

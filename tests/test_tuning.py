@@ -541,7 +541,7 @@ def test_family_is_the_one_asked_for(family):
 @pytest.mark.parametrize(
     ("n", "noise", "expected"),
     [
-        (3000, 0.3, {BlockCriterion}),
+        (3000, 0.3, {BlockCriterion, ExactCriterion}),
         (2990, 0.3, {ExactCriterion}),
         (3000, 1e-3, {BlockCriterion, ExactCriterion}),
     ],

@@ -317,8 +317,8 @@ def check_as_many(name: str, value: Any, X: Any) -> None:
 
     Other checks reject text instead of numbers, and data without rows.
     """
-    if name == "sample_weight" and np.ndim(value) > 1:
-        raise ValueError(f"`{name}` must have shape (n,), got {np.shape(value)}")
+    if name == "sample_weight" and getattr(value, "ndim", 1) > 1:
+        raise ValueError(f"`{name}` must have shape (n,), got {value.shape}")
     n = _n_rows(X)
     m = _n_rows(value)
     counted = isinstance(n, Integral) and isinstance(m, Integral) and n != 0

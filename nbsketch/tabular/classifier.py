@@ -125,7 +125,8 @@ class TabularKernelClassifier(ClassifierScore, LogProbabilities, TabularModel):
     @rowwise(table_by_row)
     def predict(self, X: Any) -> NDArray:
         """Return the most probable label for each sample of X, (n,)."""
-        return self.classes_[self.predict_proba(X).argmax(axis=1)]
+        chances = self.predict_proba(X)  # an error if not fitted
+        return self.classes_[chances.argmax(axis=1)]
 
     def _calibrate(
         self, scores: NDArray, index: NDArray, weights: NDArray, values: list[NDArray]

@@ -348,3 +348,12 @@ def test_quantiles_of_constants_ascend_despite_rounding(constant, calibration):
     quantiles = model.fit(X, 0 * y + constant).predict_quantiles(X, levels)
     assert (np.diff(quantiles, axis=1) >= 0).all()
     assert_allclose(quantiles, constant, rtol=1e-9)
+
+
+@pytest.mark.parametrize("levels", [(0.1, 0.5, 0.9), np.float32([0.1, 0.5, 0.9])])
+@pytest.mark.parametrize("coverage", [0.8, np.float32(0.8)])
+def test_levels_and_coverage_in_single_precision_are_those_in_double(levels, coverage):
+    X = np.random.default_rng(0).normal(size=(60, 2))
+    model = JointQuantileRegressor(levels, size=20, bandwidth=1.0, random_state=0)
+    ends = model.fit(X, X[:, 0]).predict_interval(X, coverage)
+    assert_allclose(ends, model.predict(X)[:, [0, 2]], atol=1e-6)

@@ -284,7 +284,7 @@ class JointQuantileRegressor(RegressorMixin, IterativeModel):
         level = validation.check_level("coverage", coverage)
         levels = self._levels()
         tails = (1 - level) / 2, (1 + level) / 2
-        slack = 1e-9
+        slack = 1e-7  # coverage and levels may be rounded to float32
         if tails[0] < levels[0] - slack or tails[1] > levels[-1] + slack:
             raise ValueError(
                 f"`coverage` must lie between the fitted levels {levels[0]:g} and "

@@ -203,7 +203,8 @@ class SketchedKernelRegressor(
         `OutlierWarning`.
     monotonic_violation_ : float
         With `monotonic_cst`: the largest change of a prediction against a constraint,
-        as a constrained column of up to 1000 training samples moves along 50 quantiles.
+        as a constrained column of up to 1000 training samples moves along 50 quantiles
+        and 50 evenly spaced values.
     posterior_ : dict
         After `fit_posterior` or ``predict(X, return_std=True)``: "noise" holds the
         noise variances, shape (d,); the other entries are used to compute standard

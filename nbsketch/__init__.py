@@ -62,7 +62,7 @@ _PUBLIC = (
 )
 # # Modules reached as attributes (base classes, functions), not by `import *`.
 _BASES = "gram kernels losses outputs sketches solvers features files structured tuning"
-_SUBMODULES = (*_PUBLIC, *_BASES.split(), "estimators", "tabular")
+_SUBMODULES = *_PUBLIC, *_BASES.split(), "estimators", "tabular"
 
 __all__ = ["__version__", *sorted(_MODULE_OF), *_PUBLIC]
 

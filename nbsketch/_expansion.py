@@ -116,7 +116,7 @@ def expansion_of(model: Any, B: NDArray) -> Expansion:
     It is prepared again if the attributes of the model have changed. Two threads may
     both prepare it; either result is valid.
     """
-    parts = (model.kernel_, model.landmarks_, model.sketch_.weights)
+    parts = model.kernel_, model.landmarks_, model.sketch_.weights
     prepared = _prepared.get(model)
     same = prepared is not None and all(
         a is b for a, b in zip(prepared.parts, parts, strict=True)

@@ -326,7 +326,7 @@ class StreamedDesign(scratch.IndexedDesign):
         self._X = X
         self._map = sketch_map
         self._projection = projection
-        self.shape = (X.shape[0], self._features.n_columns)
+        self.shape = X.shape[0], self._features.n_columns
 
     def blocks(self) -> Blocks:
         """Yield (start, stop, Z[start:stop]) in order, covering all rows."""

@@ -63,7 +63,7 @@ _MOST_BACKGROUND = 100
 # Half of the step of a difference quotient, in standard deviations of the column: its
 # truncation error is of the order of its square, its rounding error 1e-16 over it.
 _STEP = 1e-3
-_KINKED = ("absolute", "minimum")  # metrics
+_KINKED = "absolute", "minimum"  # metrics
 
 
 class MarginalEffects(NamedTuple):

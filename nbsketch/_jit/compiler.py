@@ -119,7 +119,7 @@ def _stamp(dispatcher: Any, sources: tuple[str, ...]) -> None:
         for source in sources
     ]
     index = dispatcher._cache._cache_file
-    index._source_stamp = (index._source_stamp, *stamps)
+    index._source_stamp = index._source_stamp, *stamps
 
 
 @intrinsic

@@ -229,7 +229,7 @@ class _Block:
         """Emit the loops of all metrics and the stores of the sums."""
         b = self.builder
         before = b.block
-        metrics = (PRODUCT, SQUARED, ABSOLUTE, MINIMUM)
+        metrics = PRODUCT, SQUARED, ABSOLUTE, MINIMUM
         loops = [b.append_basic_block("features") for _ in metrics]
         after = b.append_basic_block("sums")
         switch = b.switch(code, loops[0])
@@ -263,7 +263,7 @@ def _sum_features(
         return context.get_dummy_value()
 
     place = types.intp
-    kinds = (rows, place, place, packed, place, sums, place, place)
+    kinds = rows, place, place, packed, place, sums, place, place
     return types.void(types.intp, *kinds), codegen
 
 
@@ -513,12 +513,12 @@ def _finish_tile(values, kernel, weights, out, start, tile):
     v2 = values[min(first + 2, last - 1)]
     v3 = values[last - 1]
     for r in range(pointers.size - 1):
-        total = (0.0, 0.0, 0.0, 0.0)
+        total = 0.0, 0.0, 0.0, 0.0
         for z in range(pointers[r], pointers[r + 1]):
             j = columns[z]
             w = data[z]
             t0, t1, t2, t3 = total
-            total = (t0 + w * v0[j], t1 + w * v1[j], t2 + w * v2[j], t3 + w * v3[j])
+            total = t0 + w * v0[j], t1 + w * v1[j], t2 + w * v2[j], t3 + w * v3[j]
         for i in range(first, last):
             out[r, start + i] += total[i - first]
 

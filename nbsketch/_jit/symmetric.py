@@ -35,7 +35,7 @@ MAKE, STORE, READ = range(3)
 # Doubles in a vector.
 LANES = VECTOR // 8
 
-_SOURCES = (gram.__file__, threads.__file__)
+_SOURCES = gram.__file__, threads.__file__
 
 
 @compiled(inline="always")

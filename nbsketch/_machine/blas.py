@@ -25,7 +25,7 @@ _SMALL = 3e9
 # Routines: prefixes of precisions, numbers of arguments, and which are in BLAS.
 _PREFIX = {np.dtype(np.float32): "s", np.dtype(np.float64): "d"}
 _ARGUMENTS = {"potrf": 5, "potrs": 8, "trtri": 6, "trmm": 11, "symm": 12}
-_OF_BLAS = ("trmm", "symm")
+_OF_BLAS = "trmm", "symm"
 # Maximum ratio of diagonal entries for which small eigenvalues keep their digits.
 _GRADED = 1e6
 # Triangles of this order are inverted by trtri, larger ones by halves: trtri reaches a

@@ -34,7 +34,7 @@ T = TypeVar("T")
 STORED: dict[str, type] = {}
 NO_AXES: Mapping[str, Any] = {}
 # Axes that may be empty: a single output, and features of a zero kernel.
-_MAY_BE_EMPTY = ("d", "r", "t")
+_MAY_BE_EMPTY = "d", "r", "t"
 
 
 @dataclass

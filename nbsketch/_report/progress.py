@@ -25,7 +25,7 @@ USABLE_GAP = 0.1
 # Maximum extension, as a share of the limit.
 _GRACE = 1.0
 # Errors of a stream that does not exist or is closed: a fit outlives its terminal.
-_LOST = (AttributeError, OSError, ValueError)
+_LOST = AttributeError, OSError, ValueError
 # Quantity that a stage minimizes, if it is not the objective of the fit.
 _OBJECTIVES = {
     "length-scales": "leave-one-out error",

@@ -26,7 +26,7 @@ from nbsketch._report.validation import check_choice
 from nbsketch.datasets._dataset import Dataset
 
 # Errors of a download; all are reported as FileNotFoundError.
-_DOWNLOAD_ERRORS = (OSError, HTTPException, EOFError, zlib.error)
+_DOWNLOAD_ERRORS = OSError, HTTPException, EOFError, zlib.error
 _TIMEOUT = 30.0  # seconds
 # Maximum size of a downloaded or unpacked file.
 MOST_BYTES = 1 << 28

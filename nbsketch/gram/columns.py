@@ -142,7 +142,7 @@ class ColumnBlocks:
         self._product = product
         self._X = X
         self.dtype = np.dtype(dtype)
-        self.shape = (X.shape[0], product.shape[0])
+        self.shape = X.shape[0], product.shape[0]
         self.n_passes = 0
         self._n_kept = n_kept
         self._kept: list[NDArray] = []
@@ -182,7 +182,7 @@ class ColumnBlocks:
     def _values(self, start: int, stop: int, out: NDArray | None = None) -> NDArray:
         """Return rows of Z, in the memory of `out` if it is passed."""
         X = self._X[start:stop]
-        shape = (stop - start, self.shape[1])
+        shape = stop - start, self.shape[1]
         if self._product.dtype != self.dtype:
             return self._transposed(self._product(X, self._product.dtype))
         out = np.empty(shape, self.dtype) if out is None else out[: stop - start]

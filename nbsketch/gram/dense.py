@@ -54,7 +54,7 @@ def pack_landmarks(
             spread, norms = _scaled(rows, shift, scale)
     metric = PRODUCT if expanded else METRICS[form.metric]
     profile = PROFILES[form.profile]
-    kernel = (metric, profile, form.degree, expanded, float(form.offset), scale, shift)
+    kernel = metric, profile, form.degree, expanded, float(form.offset), scale, shift
     return PackedLandmarks(kernel, (_pack(spread), norms))
 
 

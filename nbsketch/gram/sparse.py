@@ -56,7 +56,7 @@ class _Landmarks(NamedTuple):
         seconds = TILE_ROWS * (m * _SECONDS_PER_SUM + steps * _SECONDS_PER_STEP)
         for start in range(0, n, height):
             out = buffer[: n - start]
-            args = (self.what, rows, self.landmarks, self.lists, self.norms, self.scale)
+            args = self.what, rows, self.landmarks, self.lists, self.norms, self.scale
             run_tiles(fill, _tiles(out), seconds, *args, _DOUBTFUL, out, start)
             yield slice(start, start + len(out)), out
 
@@ -137,7 +137,7 @@ def _finish(
     """Convert sums to kernel values in place, and fold them if there are weights."""
     if weights is None:
         weights = _arrays(sp.csr_array((0, tile.shape[1])))
-    kernel = (PROFILES[form.profile], form.degree, float(form.offset))
+    kernel = PROFILES[form.profile], form.degree, float(form.offset)
     seconds = TILE_ROWS * tile.shape[1] * _SECONDS_PER_VALUE
     run_tiles(finish, _tiles(tile), seconds, tile, kernel, weights, out, start)
 

@@ -96,7 +96,7 @@ class SymmetricGram:
         if form is not None:  # else rows may be those of a precomputed matrix
             X = rounded_rows(form, X, self.dtype)
         self.X = X if sp.issparse(X) else np.ascontiguousarray(X)
-        self.shape = (X.shape[0], X.shape[0])
+        self.shape = X.shape[0], X.shape[0]
         self.n_products = 0
         n_bytes = X.shape[0] ** 2 / 2 * self.dtype.itemsize
         kept = (

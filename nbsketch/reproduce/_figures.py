@@ -95,7 +95,7 @@ def save_panels(panels: Sequence[Panel], title: str, path: Path) -> None:
     from matplotlib.figure import Figure
 
     rows = -(-len(panels) // _COLUMNS)
-    size = (_PANEL_WIDTH * _COLUMNS, _PANEL_HEIGHT * rows + _LEGEND_HEIGHT)
+    size = _PANEL_WIDTH * _COLUMNS, _PANEL_HEIGHT * rows + _LEGEND_HEIGHT
     figure = Figure(figsize=size, layout="constrained")
     grid = figure.subplots(rows, _COLUMNS, squeeze=False).ravel()
     for ax, panel in zip(grid, panels, strict=False):

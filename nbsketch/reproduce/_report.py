@@ -23,7 +23,7 @@ Row = dict[str, Any]
 Rows = list[Row]
 T = TypeVar("T")
 _FOLDERS = {"--out", "--data-home"}
-_VERSIONS = ("nbsketch", "python", "numba", "numpy", "scipy", "scikit-learn")
+_VERSIONS = "nbsketch", "python", "numba", "numpy", "scipy", "scikit-learn"
 
 
 def as_text(rows: Rows) -> str:

@@ -9,7 +9,7 @@ from nbsketch.reproduce._report import Rows, as_text
 from nbsketch.reproduce.experiment import measure_all
 from nbsketch.reproduce.p_sparsified import table2
 
-METHODS = (WITHOUT, *table2.SPARSIFIED)
+METHODS = WITHOUT, *table2.SPARSIFIED
 N_TRAIN = 4000
 N_TEST = 1000
 N_FEATURES = 6

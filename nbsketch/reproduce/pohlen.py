@@ -33,8 +33,8 @@ SPARSE = "sparse JL"
 # Labels of sketches by name; "(added)": not in the report.
 SKETCHES = ENTRIES["pohlen"]["sketches"]
 # Shares of training, test and evaluation rows, and these rows of the synthetic set.
-FRACTIONS = (0.5, 0.3, 0.2)
-SINE_ROWS = (100, 1000, 100)
+FRACTIONS = 0.5, 0.3, 0.2
+SINE_ROWS = 100, 1000, 100
 SINE_VARIANCE = 0.25
 # Values tried for the squared bandwidth h and the penalty.
 GRID = 10.0 ** np.arange(-9, 4)
@@ -190,7 +190,7 @@ def panels(rows: Rows) -> list[Panel]:
         for (name,), group in groups(table, "set").items()
     ]
     sparse = list(_sparsity(table))
-    labels = ("Sparse JL sketches", "Nonzeros of each column", "Test MSE / densest")
+    labels = "Sparse JL sketches", "Nonzeros of each column", "Test MSE / densest"
     return [*result, Panel(*labels, sparse, "x")]
 
 

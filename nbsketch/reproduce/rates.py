@@ -52,7 +52,7 @@ from nbsketch.solvers.sgm import REGIMES, sgm_regime, solve_sgm
 
 DESIGN = DiagonalDesign(capacity=0.5, n_modes=1024)
 NOISE = 0.3
-SOURCES = (0.2, 0.3, 0.5, 1.0, 1.5)
+SOURCES = 0.2, 0.3, 0.5, 1.0, 1.5
 FILTERS: dict[str, spectral.Filter] = {
     "ridge": spectral.RidgeFilter(),
     "iterated ridge": spectral.IteratedRidgeFilter(order=2),
@@ -62,8 +62,8 @@ FILTERS: dict[str, spectral.Filter] = {
 # Filters of the projections: ridge regression, where it does not saturate.
 _PROJECTED = ["ridge" if source <= 1 else "iterated ridge" for source in SOURCES]
 # Sources of the part on stochastic gradients.
-PROJECTED_SOURCES = (0.5, 1.0)
-SKETCHES = ("sub-sampling", "p-sparsified", "Gaussian", "ROS")
+PROJECTED_SOURCES = 0.5, 1.0
+SKETCHES = "sub-sampling", "p-sparsified", "Gaussian", "ROS"
 # Share of the first row below which a row of a sketch depends on earlier rows.
 _DEPENDENT = 1e-10
 # The required dimension: excess risk at most this multiple of that without projection.
@@ -81,10 +81,10 @@ _STOPS = 2.0 ** np.arange(1, 4.5, 0.5)
 # The step of regime I is large and retains much noise of the batches.
 _STEP_FACTORS = {"I": 0.25}
 SIZES = ENTRIES["rates"]["sizes"]
-_PROJECTIONS = ("projection", "unequal", "norm projection")
+_PROJECTIONS = "projection", "unequal", "norm projection"
 # Rows and dimensions for the excess risk that a projection adds.
 _FIXED_ROWS = 8192
-_FIXED_DIMENSIONS = (4, 6, 8, 11, 16)
+_FIXED_DIMENSIONS = 4, 6, 8, 11, 16
 # Plain Nystrom, by uniform subsampling, needs more landmarks than other sketches.
 PLAIN = "sub-sampling"
 # Projections of the stochastic gradients, and what is added to the name of a regime.

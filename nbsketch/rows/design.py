@@ -59,7 +59,7 @@ class PartitionedDesign(Design):
 
     def __init__(self, partitions: Partitions, n_columns: int, dtype: Any) -> None:
         self.dtype = np.dtype(dtype)
-        self.shape = (len(partitions), n_columns)
+        self.shape = len(partitions), n_columns
         self._partitions = (
             partitions.kept() if fits_workers(self.nbytes) else partitions
         )
@@ -197,7 +197,7 @@ class PartitionedColumns(SketchedOperator):
     ) -> None:
         self._make = partial(PartitionedColumns, kernel, X, sketch)
         self._is_chosen = dtype is not None
-        self.shape = (len(X), sketch.shape[0])
+        self.shape = len(X), sketch.shape[0]
         self._sketch = sketch
         self._X = X
         chosen = X[sketch.columns]

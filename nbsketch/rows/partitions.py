@@ -362,7 +362,7 @@ def array_of(blocks: list[Any], nothing: NDArray) -> Any:
     `nothing` is an empty block with the dtype and the columns.
     """
     da = dask_module("dask.array")
-    shape = (np.nan, *nothing.shape[1:])
+    shape = np.nan, *nothing.shape[1:]
     arrays = [da.from_delayed(b, shape, nothing.dtype, nothing) for b in blocks]
     return da.concatenate(arrays, allow_unknown_chunksizes=True)
 
@@ -411,7 +411,7 @@ class PartitionedRows(BlockRows):
 
     def __init__(self, partitions: Partitions, n_columns: int, dtype: Any) -> None:
         self.partitions = partitions
-        self.shape = (len(partitions), n_columns)
+        self.shape = len(partitions), n_columns
         self.dtype = np.dtype(dtype)
 
     @classmethod

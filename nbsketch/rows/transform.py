@@ -27,7 +27,7 @@ from nbsketch._report.validation import (
 from nbsketch.kernels import Kernel
 from nbsketch.rows.partitions import BlockRows, PartitionedRows
 
-PREPROCESSINGS = ("standard", "rank", "both")
+PREPROCESSINGS = "standard", "rank", "both"
 # Ranges of targets below this share of the mean are rounding of a constant.
 CONSTANT = 1e-14
 _FITTED_ROWS = 20_000  # maximum number of rows used to fit a scaler

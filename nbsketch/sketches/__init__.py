@@ -279,7 +279,7 @@ def _draw_columns(size: int, n: int, c: int, seed: int) -> sp.csr_array:
     rows = np.empty((n, c), dtype=np.int32)
     csr.fill_distinct(np.uint64(seed), size, np.full(size, -1), rows)
     values = signs(seed, n, c) / sqrt(c)
-    columns = (values.ravel(), rows.ravel(), np.arange(n + 1) * c)
+    columns = values.ravel(), rows.ravel(), np.arange(n + 1) * c
     return sp.csr_array(sp.csc_array(columns, shape=(size, n)))
 
 
@@ -456,7 +456,7 @@ class AccumulationSketch(SizedRecipe):
 
     def draw_matrix(self, n: int, seed: int) -> sp.csr_array:
         """Return the matrix for a seed: see `SizedRecipe.draw_matrix`."""
-        shape = (self.size, self.m)
+        shape = self.size, self.m
         columns = integers(seed, *shape, n).ravel()
         values = signs(seed, *shape).ravel().astype(np.float64)
         pointers = np.arange(self.size + 1) * self.m

@@ -127,7 +127,7 @@ class Sketch:
         """The matrix without its empty columns, of shape (s, s')."""
         m = self.matrix
         indices = np.searchsorted(self.columns, m.indices)
-        shape = (self.shape[0], self.columns.size)
+        shape = self.shape[0], self.columns.size
         return sp.csr_array((m.data, indices, m.indptr), shape=shape)
 
     @property

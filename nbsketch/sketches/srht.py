@@ -242,7 +242,7 @@ class TransformSketch(Sketch):
         validation.check_indices("rows", rows, order)
         self.scale = validation.check_positive("scale", scale)
         self._fast = _TRANSFORMS[transform](self.signs, self.rows, self.scale)
-        self.shape = (rows.size, signs.size)
+        self.shape = rows.size, signs.size
         self.origin = check_origin(origin, self.shape)
 
     @cached_property

@@ -131,7 +131,7 @@ class RowsDesign(Design):
     def __init__(self, whole: Design, rows: NDArray) -> None:
         self._whole = whole
         self._rows = rows
-        self.shape = (len(rows), whole.shape[1])
+        self.shape = len(rows), whole.shape[1]
         self.dtype = whole.dtype
 
     def blocks(self) -> Blocks:

@@ -33,7 +33,7 @@ from nbsketch.solvers.stochastic import stochastic_problem
 _ROWS_PER_CALL = 1 << 17
 # Inverse of the largest curvature of the logistic loss.
 _LOGISTIC_FLATNESS = 4.0
-REGIMES = ("I", "II", "III", "IV")
+REGIMES = "I", "II", "III", "IV"
 
 
 class Regime(NamedTuple):

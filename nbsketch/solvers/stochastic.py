@@ -42,7 +42,7 @@ SCHEDULES: dict[str, Callable[[NDArray, NDArray], NDArray]] = {
 # too long.
 DIVERGED = 10.0
 # Decay rates of Adam's two moments; the values of Kingma and Ba (2015).
-_BETAS = (0.9, 0.999)
+_BETAS = 0.9, 0.999
 
 
 @dataclass(frozen=True)

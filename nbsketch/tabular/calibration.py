@@ -21,7 +21,7 @@ from scipy.special import log_softmax, softmax
 from nbsketch._report.fields import array, positive, stored
 
 # Candidates for the lower bound of scores in logarithms; the best is used.
-_LEAST_SCORES = (0.003, 0.01, 0.03, 0.1)
+_LEAST_SCORES = 0.003, 0.01, 0.03, 0.1
 _MOST_SLOPE = 50.0
 # Number of slopes of a calibration.
 N_SLOPES = 2

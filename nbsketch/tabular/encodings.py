@@ -381,7 +381,7 @@ def _order(name: str, values: Values, weights: NDArray) -> LevelColumn:
     count = 1 + int(misses)
     ranks = np.append(np.arange(k), [middle[0], middle[0]])
     table = np.column_stack([ranks, np.arange(k + 2) == k])[:, :count]
-    suffixes = ("", "_missing")
+    suffixes = "", "_missing"
     return LevelColumn(name, values.levels, table, "order", suffixes[:count])
 
 
@@ -405,7 +405,7 @@ def _one_hot(
     if k == 2:
         table[k:, order] = totals[order] / totals.sum()
     columns = order if present.all() else np.append(order, k)
-    ends = (*(f"_{level}" for level in values.levels), "_missing")
+    ends = *(f"_{level}" for level in values.levels), "_missing"
     suffixes = tuple(ends[j] for j in columns)
     return LevelColumn(name, values.levels, table[:, columns], "one-hot", suffixes)
 

@@ -85,7 +85,7 @@ class KernelValues(Design):
 
     def __init__(self, form: CompiledForm, rows: NDArray, landmarks: NDArray) -> None:
         self._arguments = form, rows, landmarks
-        self.shape = (len(rows), len(landmarks))
+        self.shape = len(rows), len(landmarks)
         self.dtype = np.dtype(np.float64)
 
     def blocks(self) -> Iterator[tuple[int, int, NDArray]]:

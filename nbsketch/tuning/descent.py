@@ -42,8 +42,8 @@ TAU_PULL = 3.0
 _USUAL_TAU = 0.01
 # Bounds of the logarithms of inverse length scales and of tau.
 LEAST_INVERSE = -9.0
-LIMITS = (LEAST_INVERSE, 6.0)
-TAU_LIMITS = (-21.0, 14.0)
+LIMITS = LEAST_INVERSE, 6.0
+TAU_LIMITS = -21.0, 14.0
 
 
 class Criterion(Protocol):

@@ -70,7 +70,7 @@ _DENSE = 0.5
 _SPARSE = 0.25
 _VALIDATION_ROWS = 1500  # of the final comparison
 # Bounds of its landmarks: 400 landmarks choose the same, for 0.15 s more.
-_VALIDATION_LANDMARKS = (100, 200)
+_VALIDATION_LANDMARKS = 100, 200
 # Sketches with fewer landmarks may need longer length scales than all rows; sketches
 # with up to half as many use the full change.
 _MOST_LANDMARKS = 1200

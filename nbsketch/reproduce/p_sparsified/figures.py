@@ -51,7 +51,7 @@ N_ROWS = 10_000
 SIZES = ENTRIES["figure1"]["sizes"]
 # Subsampling with landmarks that take as long as the other sketches, and longer.
 LANDMARKS = ENTRIES["figure1"]["landmarks"]
-NONZEROS = (5, 10, 30, 50)  # expected per row of a p-sparsified sketch
+NONZEROS = 5, 10, 30, 50  # expected per row of a p-sparsified sketch
 SUBSAMPLING = "sub-sampling"
 DENSE = "CountSketch", "Gaussian", "ROS"  # all training rows are landmarks
 FOURIER = "random Fourier features"

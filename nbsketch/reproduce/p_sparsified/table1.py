@@ -25,12 +25,12 @@ from nbsketch.reproduce.experiment import Experiment, Points
 from nbsketch.reproduce.p_sparsified.table2 import METHODS, PAPER, compare
 from nbsketch.sketches import SketchRecipe
 
-LEVELS = (0.1, 0.3, 0.5, 0.7, 0.9)
+LEVELS = 0.1, 0.3, 0.5, 0.7, 0.9
 
 # Grids: multiples of the median distance between rows, penalties and couplings.
 _BANDWIDTH_FACTORS = 2.0 ** np.arange(3)
 _ALPHAS = 10.0 ** np.arange(-2.5, -6.5, -0.5)
-_GAMMAS = (1.0, 3.0, 10.0)
+_GAMMAS = 1.0, 3.0, 10.0
 _FOLDS = 5
 _TUNING_TOL = 1e-3
 _TOL = 1e-6

@@ -30,10 +30,10 @@ from nbsketch.reproduce._report import Row, Rows, groups, read_csv, summarized, 
 from nbsketch.reproduce.experiment import Experiment, Points
 from nbsketch.solvers.exact import solve_exact
 
-SPARSIFIED = ("20/n-SR", "20/n-SG")
+SPARSIFIED = "20/n-SR", "20/n-SG"
 # Suffix of methods with the settings of the authors' program.
 PROGRAM = ", program"
-METHODS = (WITHOUT, *SPARSIFIED, "accumulation", "CountSketch")
+METHODS = WITHOUT, *SPARSIFIED, "accumulation", "CountSketch"
 # Mean loss and training time in seconds in the paper's tables.
 PAPER = read_csv(Path(__file__).with_name("paper.csv"))
 # All rows by conjugate gradients instead of a Cholesky decomposition.
@@ -51,11 +51,11 @@ _TUNING_DRAWS = 5
 _PROGRAM = ENTRIES["table2"]["program"]
 
 
-SETS = ("rf1", "rf2", "scm1d", "scm20d")
+SETS = "rf1", "rf2", "scm1d", "scm20d"
 SIZE = 100  # of the sketches
 SETTINGS = Path(__file__).with_name("table2_tuning.json")
 # The rows of the table: the paper's, and conjugate gradients on all rows.
-ROWS = (WITHOUT, ITERATIVE, *METHODS[1:], *(method + PROGRAM for method in _PROGRAM))
+ROWS = WITHOUT, ITERATIVE, *METHODS[1:], *(method + PROGRAM for method in _PROGRAM)
 # A fit without a sketch hardly varies: it is repeated only to measure its time.
 _EXACT_REPLICATES = 3
 # Targets in the order of the columns of the data, and their values in the paper.

@@ -26,7 +26,7 @@ from nbsketch.reproduce._report import Row, Rows, column, groups, log_log_slope,
 from nbsketch.reproduce.experiment import Experiment, Points
 
 N_FEATURES = 10
-PRODUCTS = ("S K", "S K S^T")
+PRODUCTS = "S K", "S K S^T"
 SCANS = {"n": "rows n", "s": "size s"}
 # Numbers of rows at one size, and sizes at one number of rows: for products by columns,
 # and by all of them, n^2 values.

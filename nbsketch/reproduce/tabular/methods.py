@@ -52,7 +52,7 @@ WITH_TREES = "tabular, trees"
 BLOCKS = "tabular, cv=5"
 SKETCHED = "sketched"
 EXACT = "exact ridge"
-OURS = (DEFAULT, WITH_TREES, BLOCKS, SKETCHED, EXACT)
+OURS = DEFAULT, WITH_TREES, BLOCKS, SKETCHED, EXACT
 LIGHTGBM = "LightGBM"
 TUNED = "LightGBM tuned"
 HISTOGRAMS = "HistGradientBoosting"

@@ -18,12 +18,12 @@ REGRESSION = "regression"
 CLASSIFICATION = "classification"
 QUANTILES = "quantiles"
 TASKS = REGRESSION, CLASSIFICATION, QUANTILES
-LEVELS = (0.1, 0.5, 0.9)
+LEVELS = 0.1, 0.5, 0.9
 # The first of several targets.
-_SEVERAL = ("scm20d", "rf1")
-_OF_SCIKIT_LEARN = ("diabetes", "digits", "breast-cancer", "wine", "iris")
+_SEVERAL = "scm20d", "rf1"
+_OF_SCIKIT_LEARN = "diabetes", "digits", "breast-cancer", "wine", "iris"
 _FOLDS = 5
-_TIMES = (1, 0, 3, 4)  # columns of sml: month, day, hour, minute
+_TIMES = 1, 0, 3, 4  # columns of sml: month, day, hour, minute
 _PATIENT = 0  # column of parkinsons
 _SETS = ENTRIES["tabular"]["sets"]
 

@@ -27,7 +27,7 @@ LARGE = 3000
 QUICK_ROWS = 600
 _ROWS = 4700  # training rows of real sets, at most
 _TEST_ROWS = 2500
-TYPES = (np.float64, np.float32)
+TYPES = np.float64, np.float32
 
 
 class Function(NamedTuple):

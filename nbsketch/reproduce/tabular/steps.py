@@ -20,9 +20,9 @@ from nbsketch.reproduce.experiment import Experiment, Points
 # By loss; others have no known ones. Above 5152, 8121 and 17,320 rows of three columns,
 # pinball, smooth and square losses use a sketch.
 ROWS = ENTRIES["steps"]["rows"]
-SIZES = (1000, 1500)  # of sketches
-KERNELS = ("auto", "gaussian", "laplacian")
-NOISES = (0.0, 0.01, 0.3)
+SIZES = 1000, 1500  # of sketches
+KERNELS = "auto", "gaussian", "laplacian"
+NOISES = 0.0, 0.01, 0.3
 # Maximum ratios of errors for noisy targets, for nearly noise-free ones, and of times.
 LARGEST = 1.03
 LARGEST_CLEAN = 1.3

@@ -50,7 +50,7 @@ def factor(T: ArrayLike, n_outputs: int | None = None) -> NDArray:
 
 def state(start: State, *shapes: tuple[int, ...]) -> None:
     """Raise an error if coef, intercept or dual of `state` have other shapes."""
-    values = (start.coef, start.intercept, start.dual)
+    values = start.coef, start.intercept, start.dual
     for name, value, shape in zip(State._fields, values, shapes, strict=False):
         if value is not None and np.shape(value) != shape:
             raise ValueError(

@@ -54,7 +54,7 @@ class CoupledMatrix:
         self.dtype = K.dtype
         self.row = np.tile(np.arange(n), d) if row is None else row
         self.output = np.repeat(np.arange(d), n) if output is None else output
-        self.shape = (len(self.row), len(self.row))
+        self.shape = len(self.row), len(self.row)
 
     def __matmul__(self, V: NDArray) -> NDArray:
         """Return the product with V of shape (N,) or (N, k)."""

@@ -382,7 +382,7 @@ class DualSearch:
 
     def _point(self) -> Point:
         p = self.problem
-        smoothing = (self.sigma, self.center)
+        smoothing = self.sigma, self.center
         point = p.point(self._res, *smoothing)
         stuck = p.totals(point.curvature) == 0
         if p.fit_intercept and stuck.any():

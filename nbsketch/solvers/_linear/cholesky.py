@@ -60,7 +60,7 @@ _MORE = 0.25
 # Default rank: 8 sqrt(n) between these. Larger ranks cost more than the steps they
 # save.
 _RANK = 8.0
-_RANKS = (300, 2000)
+_RANKS = 300, 2000
 # No memory limit reduces it below this.
 _LEAST_RANK = 50
 # Copies of the factor: itself, weighted, and a part of it or for another shift.

@@ -488,7 +488,7 @@ class SketchedSystem(ColumnSystem):
     ) -> None:
         super().__init__(outputs, alphas)
         self.s = columns.shape[1]
-        self.shape = (self.s, self.Y.shape[1])
+        self.shape = self.s, self.Y.shape[1]
         self.core = columns.core()
         mean = float(np.trace(self.core)) / self.s
         alpha = float(self.alphas.min(initial=np.inf))

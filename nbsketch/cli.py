@@ -19,10 +19,8 @@ _COLUMNS = 5  # of the data fitted by `warmup`
 # Exit status if the reader of the output is closed: 128 plus the number of SIGPIPE.
 _PIPE_CLOSED = 141
 _WINDOWS = os.name == "nt"
-# The fits of `warmup`.
-_FITS = tomllib.loads(Path(__file__).with_name("warmup.toml").read_text("utf-8"))[
-    "fits"
-]
+# The fits of `warmup`, and the options of `reproduce`.
+_TEXTS = tomllib.loads(Path(__file__).with_name("cli.toml").read_text("utf-8"))
 
 
 def _positive(text: str) -> int:
@@ -86,51 +84,10 @@ def _add_reproduce(commands: argparse._SubParsersAction) -> None:
     )
     command.set_defaults(run=_reproduce)
     # Each option must apply to the chosen experiment.
-    command.add_argument(
-        "--replicates",
-        "--splits",
-        type=_positive,
-        metavar="N",
-        help="number of draws of sketches, data or splits (default: the experiment's)",
-    )
-    command.add_argument(
-        "--quick",
-        action="store_true",
-        help="use fewer replicates and smaller problems; takes minutes at most",
-    )
-    command.add_argument(
-        "--out",
-        type=Path,
-        metavar="DIR",
-        help="folder for the CSV, Markdown and PNG files (default: none for tables, "
-        '"results" for experiments with a figure)',
-    )
-    command.add_argument(
-        "--tuning",
-        type=Path,
-        metavar="FILE",
-        help="JSON file of hyperparameters: read if it exists, completed by "
-        "cross-validation (default: those of the package)",
-    )
-    command.add_argument(
-        "--data-home",
-        type=Path,
-        metavar="DIR",
-        help="folder of the data sets (default: $NBSKETCH_DATA, then the cache)",
-    )
-    command.add_argument(
-        "--plot-only",
-        action="store_true",
-        help="make table and figure from an existing CSV file, without measuring",
-    )
-    for name in ("sets", "methods"):
-        command.add_argument(
-            f"--{name}",
-            nargs="+",
-            metavar="NAME",
-            help=f"measure only these {name}; CSV files of single measurements keep "
-            "the others",
-        )
+    command.register("type", "path", Path)
+    command.register("type", "count", _positive)
+    for flags, settings in _TEXTS["options"].items():
+        command.add_argument(*flags.split(), **settings)
 
 
 def _demo(options: argparse.Namespace) -> None:
@@ -141,7 +98,7 @@ def _demo(options: argparse.Namespace) -> None:
 
 def _warmup(options: argparse.Namespace) -> None:
     """Compile the code of the estimators by small fits and predictions of each kind."""
-    for fit in _FITS:
+    for fit in _TEXTS["fits"]:
         rng = np.random.default_rng(0)
         n = fit["rows"]
         X = rng.normal(size=(n, _COLUMNS))

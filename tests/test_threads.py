@@ -377,8 +377,8 @@ def test_compiled_code_is_found_again(run_python, tmp_path):
 
 
 def test_warmup_names_each_kind_and_its_seconds(monkeypatch, capsys):
-    fits = [fit | {"rows": 20} for fit in cli._FITS]
-    monkeypatch.setattr(cli, "_FITS", fits)
+    fits = [fit | {"rows": 20} for fit in cli._TEXTS["fits"]]
+    monkeypatch.setitem(cli._TEXTS, "fits", fits)
     assert cli.main(["warmup"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line[:44].strip() for line in lines] == [fit["name"] for fit in fits]

@@ -233,7 +233,7 @@ class LandmarkCriterion:
         np.subtract(B, self._weights @ B / m, out=self._F)
         self._F *= self._roots[:, None]
         base = _inverse_root(C)
-        (trmm,) = scipy.linalg.get_blas_funcs(("trmm",), (self._F,))
+        trmm = scipy.linalg.get_blas_funcs("trmm", (self._F,))
         trmm(1.0, base, self._F.T, lower=1, overwrite_b=1)
         return base
 
@@ -361,7 +361,7 @@ class ExactCriterion:
         factor(root)
         log_determinant = 2 * np.log(root.diagonal()).sum(dtype=np.float64)
         invert_factor(root)
-        (lauum,) = scipy.linalg.get_lapack_funcs(("lauum",), (root,))
+        lauum = scipy.linalg.get_lapack_funcs("lauum", (root,))
         A, _ = lauum(root, lower=1, overwrite_c=1)
         dual = symmetric_product(A, self._target.astype(A.dtype)).astype(np.float64)
         squares = np.square(dual / A.diagonal()[:, None]).sum(axis=1)

@@ -90,7 +90,7 @@ def raised_cholesky(
     then 4 times, 16 times as much. Only the upper triangle of the matrix is used; the
     lower triangle of the factor is undefined.
     """
-    (potrf,) = lapack.get_lapack_funcs(("potrf",), (matrix,))
+    potrf = lapack.get_lapack_funcs("potrf", (matrix,))
     raised = shift
     more = 3 * shift if more is None else more
     while True:
@@ -108,9 +108,9 @@ def solve_upper(upper: NDArray, V: NDArray, transposed: int = 0) -> NDArray:
     if V.size == 0:
         return V
     if V.ndim == 1 or V.shape[1] == 1:  # twice as fast for a vector
-        (trsv,) = blas.get_blas_funcs(("trsv",), (upper,))
+        trsv = blas.get_blas_funcs("trsv", (upper,))
         return trsv(upper, V.ravel(), lower=0, trans=transposed).reshape(V.shape)
-    (trsm,) = blas.get_blas_funcs(("trsm",), (upper,))
+    trsm = blas.get_blas_funcs("trsm", (upper,))
     return trsm(1.0, upper, V, lower=0, trans_a=transposed)
 
 

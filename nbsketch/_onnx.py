@@ -77,16 +77,17 @@ class _Graph:
         """Return the checked model whose output is the value of this name."""
         import onnx
 
-        self._nodes.append(self._helper.make_node("Identity", [name], ["scores"]))
+        helper = self._helper
+        self._nodes.append(helper.make_node("Identity", [name], ["scores"]))
         double = onnx.TensorProto.DOUBLE
         shape = ["n"] if n_outputs is None else ["n", n_outputs]
-        inputs = [self._helper.make_tensor_value_info("X", double, ["n", n_features])]
-        outputs = [self._helper.make_tensor_value_info("scores", double, shape)]
-        graph = self._helper.make_graph(
+        inputs = [helper.make_tensor_value_info("X", double, ["n", n_features])]
+        outputs = [helper.make_tensor_value_info("scores", double, shape)]
+        graph = helper.make_graph(
             self._nodes, "nbsketch", inputs, outputs, self._constants
         )
-        opset = [self._helper.make_opsetid("", _OPSET)]
-        made = self._helper.make_model(graph, opset_imports=opset, ir_version=8)
+        opset = [helper.make_opsetid("", _OPSET)]
+        made = helper.make_model(graph, opset_imports=opset, ir_version=8)
         onnx.checker.check_model(made)
         return made
 

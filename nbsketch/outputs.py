@@ -270,4 +270,4 @@ def _check_symmetric(name: str, value: ArrayLike) -> NDArray:
 
 
 def _as_tuples(matrix: NDArray) -> tuple[tuple[float, ...], ...]:
-    return tuple(tuple(row) for row in matrix.tolist())
+    return tuple(map(tuple, matrix.tolist()))

@@ -322,21 +322,22 @@ def draw_map(
     identity. If a linear kernel has no more columns than the sketch has rows, the
     features are the columns themselves.
     """
+    X = inputs.rows
     # Separate streams, so that a given bandwidth does not change the sketch.
-    kernel = resolve(inputs.rows, inputs.kernel, rngs[0], weights)
+    kernel = resolve(X, inputs.kernel, rngs[0], weights)
     if not isinstance(recipe, LandmarkSketch):
-        sketch = draw(inputs.rows, kernel, recipe, rngs[1])
-        if spans_columns(kernel, inputs.rows, sketch):
-            return SketchMap.of_columns(kernel, inputs.rows)
-        return sketch, SketchMap.of(kernel, inputs.rows, sketch)
+        sketch = draw(X, kernel, recipe, rngs[1])
+        if spans_columns(kernel, X, sketch):
+            return SketchMap.of_columns(kernel, X)
+        return sketch, SketchMap.of(kernel, X, sketch)
     scaler = inputs.scaler
-    n_features = scaler.n_features if scaler else inputs.rows.shape[1]
+    n_features = scaler.n_features if scaler else X.shape[1]
     if isinstance(kernel, PrecomputedKernel):
         raise ValueError(
             "`sketch` must choose training samples for a precomputed kernel, got "
             f"{recipe!r}: pass the samples and a kernel of them"
         )
-    points = recipe.points_for(inputs.rows, n_features)
+    points = recipe.points_for(X, n_features)
     landmarks = transform_rows(points, scaler, kernel, "points")
     sketch = Sketch(sp.eye_array(recipe.size, format="csr"))
     return sketch, SketchMap(kernel, landmarks, sketch.weights)

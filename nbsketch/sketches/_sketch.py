@@ -183,14 +183,15 @@ class Sketch:
         True
         """
         rows = check_integer("rows", rows)
+        origin = self.origin
         s, n = self.shape
-        if self.origin is None or not self.origin.recipe.grows:
-            law = "" if self.origin is None else f" drawn by {self.origin.recipe!r}"
+        if origin is None or not origin.recipe.grows:
+            law = "" if origin is None else f" drawn by {origin.recipe!r}"
             raise TypeError(f"a {type(self).__name__}{law} cannot grow: draw a new one")
         if s + rows > n:
             raise ValueError(f"`rows` must be at most {n - s}, got {rows}")
-        recipe = replace(self.origin.recipe, size=s + rows)
-        return recipe._draw(n, replace(self.origin, recipe=recipe))
+        recipe = replace(origin.recipe, size=s + rows)
+        return recipe._draw(n, replace(origin, recipe=recipe))
 
     def tail(self, start: int) -> Sketch:
         """Return the rows from `start` on, not rescaled, as a sketch."""

@@ -560,9 +560,7 @@ class InputOutputKernelRegressor(
         total = 0.0
         for start, h in self._points(X):
             encoded = training.encode(truth[start : start + len(h)])
-            dual = h
-            if training.whitening is None:
-                dual = h @ training.encoded.features
+            dual = h @ training.encoded.features if training.whitening is None else h
             total += np.einsum("ij,ij->", h, dual - 2 * encoded.features)
             total += 2 * encoded.penalty.sum()
         return -float(total) / X.shape[0]

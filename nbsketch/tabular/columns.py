@@ -215,9 +215,7 @@ def fit_columns(
     """
     check_as_many("y", y, X)
     table = Table.of(X)
-    place = None
-    if blocks is None:
-        place = table.representatives(y, sample_weight)
+    place = table.representatives(y, sample_weight) if blocks is None else None
     weights = merged(place, sample_weight)
     columns, rows = fit_table(
         table, y, weights, classification=classification, blocks=blocks

@@ -94,13 +94,14 @@ class SketchMap:
 
     def inner(self, X: Any = None) -> NDArray:
         """Return S K S^T, (s, s), in blocks of landmarks: rows of X, if passed."""
+        weights = self.weights
         rows = self.rows(X)
-        if not isinstance(self.weights, np.ndarray | sp.csr_array):
-            return self(rows) @ self.weights.T
-        size, n_landmarks = self.weights.shape
+        if not isinstance(weights, np.ndarray | sp.csr_array):
+            return self(rows) @ weights.T
+        size, n_landmarks = weights.shape
         total = np.zeros((size, size))
         for part in slices(n_landmarks, scratch.rows_per_block(size, total.dtype)):
-            total += self(rows[part]) @ self.weights[:, part].T
+            total += self(rows[part]) @ weights[:, part].T
         return total
 
     def times(self, X: Any, B: NDArray) -> NDArray:

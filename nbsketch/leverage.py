@@ -190,18 +190,19 @@ class _RegularizedGram(NamedTuple):
 
     def recursive(self, rng: np.random.Generator) -> NDArray:
         """Return the scores estimated from the landmarks of the last level."""
-        order = rng.permutation(self.n)
-        size = min(self.n, _FIRST_ROWS)
+        n = self.n
+        order = rng.permutation(n)
+        size = min(n, _FIRST_ROWS)
         landmarks = order[:size]
         kept = np.ones(size)
-        while size < self.n:
-            size = min(2 * size, self.n)
-            factor = _OVERSAMPLING if size < self.n else _LAST_OVERSAMPLING
+        while size < n:
+            size = min(2 * size, n)
+            factor = _OVERSAMPLING if size < n else _LAST_OVERSAMPLING
             shares = factor * self._estimate(order[:size], landmarks, kept)
             chosen = rng.random(size) < shares
             landmarks = order[:size][chosen]
             kept = np.minimum(shares[chosen], 1.0)
-        return self._estimate(np.arange(self.n), landmarks, kept)
+        return self._estimate(np.arange(n), landmarks, kept)
 
     def _estimate(self, index: NDArray, landmarks: NDArray, kept: NDArray) -> NDArray:
         """Return the scores of the samples `index`, estimated from the landmarks.

@@ -226,22 +226,23 @@ class Watch:
 
     def _left(self, state: FitState, now: float, tol: float | None) -> float | None:
         """Return the estimated seconds until the end of the stage."""
+        gap = state.gap
         spent = now - self._stage_began
         if state.total and state.iteration:
             return spent / state.iteration * max(0, state.total - state.iteration)
-        if tol is None or not state.gap:
+        if tol is None or not gap:
             if state.rows and state.objective is None:
                 return spent / state.rows * (state.n_rows - state.rows)
             return state.seconds_left
         if self._first is None:
-            self._first = now, state.gap
+            self._first = now, gap
         began, first = self._first
-        if state.gap <= tol:
+        if gap <= tol:
             return 0.0
-        if not (isfinite(first) and state.gap < first):
+        if not (isfinite(first) and gap < first):
             return None
         # The gap decreases geometrically.
-        return (now - began) * log(state.gap / tol) / log(first / state.gap)
+        return (now - began) * log(gap / tol) / log(first / gap)
 
     def close(self) -> None:
         """End the display."""

@@ -56,10 +56,11 @@ class Dataset:
     n_train: int | None = None
 
     def __post_init__(self) -> None:
+        y = self.y
         n_samples, n_features = self.X.shape
-        n_targets = 1 if self.y.ndim == 1 else self.y.shape[1]
-        if len(self.y) != n_samples:
-            raise ValueError(f"`y` must have {n_samples} rows, got {len(self.y)}")
+        n_targets = 1 if y.ndim == 1 else y.shape[1]
+        if len(y) != n_samples:
+            raise ValueError(f"`y` must have {n_samples} rows, got {len(y)}")
         if (len(self.feature_names), len(self.target_names)) != (n_features, n_targets):
             raise ValueError(
                 f"`feature_names` and `target_names` must have {n_features} and "

@@ -91,14 +91,15 @@ def planned(model: Any, problem: Problem) -> Problem:
 
     Check `monotonic_cst` and the parameters that it is compatible with.
     """
-    if model.monotonic_cst is None:
+    constraints = model.monotonic_cst
+    if constraints is None:
         return problem
-    if not isinstance(model.monotonic_cst, dict) and np.ndim(model.monotonic_cst) != 1:
+    if not isinstance(constraints, dict) and np.ndim(constraints) != 1:
         raise ValueError(
             "`monotonic_cst` must be a sequence of -1, 0 and 1, a dict by column name "
-            f"or None, got {model.monotonic_cst!r}"
+            f"or None, got {constraints!r}"
         )
-    _check_monotonic_cst(model, model.monotonic_cst)
+    _check_monotonic_cst(model, constraints)
     objective = problem.objective
     rows = problem.rows
     in_memory = not (isinstance(rows, PartitionedRows) or sp.issparse(rows))

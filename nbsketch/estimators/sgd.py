@@ -291,6 +291,7 @@ class DescentModel(_base.KernelExpansion):
 
     def _publish(self, data: SketchedData, result: Descended) -> Self:
         """Set the fitted attributes, and the state that a stream continues from."""
+        Z = result.sample.Z
         best = result.iterate
         fitted = result.descent
         self._seed = int(data.rng.integers(2**62))
@@ -299,13 +300,13 @@ class DescentModel(_base.KernelExpansion):
         self._preconditioning = fitted.preconditioning
         self.alpha_ = fitted.alpha
         self._limit = result.sample.limit()
-        largest = fitted.square_norm or float(squared_norms(result.sample.Z).max())
+        largest = fitted.square_norm or float(squared_norms(Z).max())
         point = np.column_stack([best.coef.T, best.intercept])
-        count = len(result.sample.Z) if self.average else 0
+        count = len(Z) if self.average else 0
         state = StreamState.after(point, count, largest)
         self._set_stream(best.coef, best.intercept, data, state)
         self.n_steps_ = best.n_steps
-        passes = best.n_steps * fitted.batch_size / len(result.sample.Z)
+        passes = best.n_steps * fitted.batch_size / len(Z)
         self.n_iter_ = max(1, round(passes))
         return self
 

@@ -108,18 +108,19 @@ def landmarks(kernel_name: str, m: str, p: str) -> Rule:
     """
 
     def rule(name: str, value: Any, scope: Scope) -> Any:
+        lengths = scope.lengths
         kernel = scope.values[kernel_name]
         if isinstance(kernel, PrecomputedKernel):
-            n = scope.lengths["n"]
-            scope.bind(name, p, max(scope.lengths.get(p, n), n))
+            n = lengths["n"]
+            scope.bind(name, p, max(lengths.get(p, n), n))
         elif not sp.issparse(value):
             check_array_of(name, value, "f", 2)
         else:
             check_integer(f"{name}.shape", value.shape[1], high=MOST_FEATURES)
-        if p not in scope.lengths:
+        if p not in lengths:
             scope.bind(name, p, value.shape[1])
-        rows = kernel.check_landmarks(value, scope.lengths[p])
-        kernel.compiled_form(scope.lengths[p])  # raises for incompatible parameters
+        rows = kernel.check_landmarks(value, lengths[p])
+        kernel.compiled_form(lengths[p])  # raises for incompatible parameters
         scope.bind(name, m, rows.shape[0])
         return rows
 

@@ -453,16 +453,15 @@ class ExactRidge(ClosedForm):
         self, alphas: list[float], is_short: bool
     ) -> Iterator[FeatureSolution]:
         """Yield the solutions by preconditioned conjugate gradients."""
-        rows = self.data.rows
+        data = self.data
+        rows = data.rows
         limits = self._limits()
         if is_short:
             limits["max_passes"] = min(_MOST_PASSES, limits["max_passes"])
-        dtype = values_dtype(
-            rows.shape[0], min(alphas) / values_scale(self.data), self._tol
-        )
-        K = SymmetricGram(self.data.kernel, rows, dtype=dtype)
+        dtype = values_dtype(rows.shape[0], min(alphas) / values_scale(data), self._tol)
+        K = SymmetricGram(data.kernel, rows, dtype=dtype)
         solutions = conjugate_path(
-            K, self.objective.targets, alphas, **limits, random_state=self.data.rng
+            K, self.objective.targets, alphas, **limits, random_state=data.rng
         )
         for alpha, solution in zip(alphas, solutions, strict=True):
             yield self._of_rows(solution, alpha)

@@ -180,13 +180,14 @@ class ScalarObjective(Objective):
 
         For a loss of means it is the mean curvature.
         """
-        if self.loss.is_classification:
+        loss = self.loss
+        if loss.is_classification:
             return 1.0
-        if isinstance(self.loss, LogLinkLoss):
-            curvatures = self.loss.targets(self.targets) ** (2 - self.loss.power)
+        if isinstance(loss, LogLinkLoss):
+            curvatures = loss.targets(self.targets) ** (2 - loss.power)
             return self.loss_scale * _weighted_mean(curvatures, self.weights) or 1.0
         residual = self._centered()
-        slopes = np.abs(self.loss.derivative(residual))
+        slopes = np.abs(loss.derivative(residual))
         return _ratio(slopes, np.abs(residual), self.weights)
 
 

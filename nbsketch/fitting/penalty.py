@@ -121,10 +121,11 @@ class AlphaPath(NamedTuple):
 
     def warn_of_constant(self) -> None:
         """Warn if the best penalty is at an end and no better than a constant."""
-        ends = 0, len(self.errors) - 1
-        lowest = self.errors.min()
-        is_end = len(self.errors) > 1 and np.argmin(self.errors) in ends
-        falls = not self.from_constant or lowest < (1 - _FALL) * self.errors[0]
+        errors = self.errors
+        ends = 0, len(errors) - 1
+        lowest = errors.min()
+        is_end = len(errors) > 1 and np.argmin(errors) in ends
+        falls = not self.from_constant or lowest < (1 - _FALL) * errors[0]
         if not is_end or falls or is_stopped():
             return
         if lowest > 0:  # else a constant is exact
@@ -280,10 +281,11 @@ class LeftOutErrors(NamedTuple):
 
         Without folds they are leave-one-out errors of at most 5000 rows.
         """
-        Y = self.objective.targets
-        weights = self.objective.weights
-        if self.objective.folds is not None:
-            args = self.design, Y, alphas, self.objective.folds, weights
+        objective = self.objective
+        Y = objective.targets
+        weights = objective.weights
+        if objective.folds is not None:
+            args = self.design, Y, alphas, objective.folds, weights
             return cross_validation(path, *args)
         rows = None
         if len(Y) > _MOST_VALIDATION_ROWS:

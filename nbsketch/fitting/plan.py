@@ -222,24 +222,26 @@ class Plan(fields.Checked):
     @cached_property
     def growth(self) -> AutoSize | None:
         """The rule that chooses the size; None if it is given, or the default."""
-        if isinstance(self.size, str):
-            if self.size != "auto":
+        size = self.size
+        if isinstance(size, str):
+            if size != "auto":
                 raise ValueError(
-                    f"`size` must be an integer, 'auto' or None, got {self.size!r}"
+                    f"`size` must be an integer, 'auto' or None, got {size!r}"
                 )
             return AutoSize()
-        return self.size if isinstance(self.size, AutoSize) else None
+        return size if isinstance(size, AutoSize) else None
 
     @cached_property
     def stochastic(self) -> StochasticSolver | None:
         """The stochastic solver, or None for the certified ones."""
-        if isinstance(self.solver, StochasticSolver):
-            return self.solver
-        if not isinstance(self.solver, str):
+        solver = self.solver
+        if isinstance(solver, StochasticSolver):
+            return solver
+        if not isinstance(solver, str):
             raise TypeError(
-                f"`solver` must be a name or a StochasticSolver, got {self.solver!r}"
+                f"`solver` must be a name or a StochasticSolver, got {solver!r}"
             )
-        name = check_choice("solver", self.solver, ["auto", *METHODS])
+        name = check_choice("solver", solver, ["auto", *METHODS])
         return None if name == "auto" else StochasticSolver(method=name)
 
     @property

@@ -181,12 +181,13 @@ class ColumnBlocks:
 
     def _values(self, start: int, stop: int, out: NDArray | None = None) -> NDArray:
         """Return rows of Z, in the memory of `out` if it is passed."""
+        product = self._product
         X = self._X[start:stop]
         shape = stop - start, self.shape[1]
-        if self._product.dtype != self.dtype:
-            return self._transposed(self._product(X, self._product.dtype))
+        if product.dtype != self.dtype:
+            return self._transposed(product(X, product.dtype))
         out = np.empty(shape, self.dtype) if out is None else out[: stop - start]
-        return self._product.fill_rows(X, out)
+        return product.fill_rows(X, out)
 
     def _transposed(self, values: NDArray) -> NDArray:
         return np.ascontiguousarray(values.T, dtype=self.dtype)

@@ -169,19 +169,20 @@ class Product:
 
     def __call__(self, X: Any, dtype: Any = np.float64) -> NDArray:
         """Return W k(L, X), of shape (s, n), rounded to a dtype."""
-        out = np.empty((self.weights.shape[0], X.shape[0]), dtype=dtype)
+        weights = self.weights
+        out = np.empty((weights.shape[0], X.shape[0]), dtype=dtype)
         form = self.kernel.compiled_form(X.shape[1])
         sparse = sp.issparse(X) or sp.issparse(self.landmarks)
         if form is not None and not (sparse or isinstance(X, np.ndarray)):
             for part in slices(X.shape[0], _LAZY_ROWS):
                 out[:, part] = self(X[part], dtype)
-        elif form is not None and sparse and not hasattr(self.weights, "add_block"):
-            fold_sparse(form, X, self.landmarks, self.weights, out)
+        elif form is not None and sparse and not hasattr(weights, "add_block"):
+            fold_sparse(form, X, self.landmarks, weights, out)
         elif form is not None and self._is_fused:
             packed, entries = self._packed
             fold_dense(packed, X, entries, out)
         else:
-            fold_by_tiles(self.kernel, X, self.landmarks, as_tiled(self.weights), out)
+            fold_by_tiles(self.kernel, X, self.landmarks, as_tiled(weights), out)
         return out
 
     def fill_rows(self, X: Any, out: NDArray) -> NDArray:

@@ -65,11 +65,12 @@ class PohlenMethod(NamedTuple):
 
     def recipe(self) -> sketches.SketchRecipe:
         """Return the sketch; the identity for methods without one."""
-        if self.nonzeros == self.size:  # no entry is zero
-            return sketches.RademacherSketch(self.size)
+        size = self.size
+        if self.nonzeros == size:  # no entry is zero
+            return sketches.RademacherSketch(size)
         if self.nonzeros is not None:
-            return sketches.SparseJLSketch(self.size, self.nonzeros)
-        return sketch_of(SKETCHES.get(self.method, WITHOUT), self.size)
+            return sketches.SparseJLSketch(size, self.nonzeros)
+        return sketch_of(SKETCHES.get(self.method, WITHOUT), size)
 
 
 def make_sine(seed: int) -> Parts:

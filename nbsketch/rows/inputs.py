@@ -535,9 +535,10 @@ class TrainingRows(NamedTuple):
         In the objective, a sample of weight two is then equivalent to the same sample
         twice, and a sample of weight zero to none.
         """
-        if self.weights is None or np.ptp(self.weights) == 0:
+        weights = self.weights
+        if weights is None or np.ptp(weights) == 0:
             return None
-        return self.weights / self.weights.mean()
+        return weights / weights.mean()
 
 
 def check_weights(sample_weight: Any, X: Any) -> NDArray | None:

@@ -379,16 +379,16 @@ class LandmarkSketch(SketchRecipe):
 
     def points_for(self, X: Any, n_features: int) -> Any:
         """Return the checked points in the dtype and form of X."""
-        if self.points.shape[1] != n_features:
+        points = self.points
+        if points.shape[1] != n_features:
             raise ValueError(
-                f"`points` must have {n_features} columns as `X`, got "
-                f"{self.points.shape[1]}"
+                f"`points` must have {n_features} columns as `X`, got {points.shape[1]}"
             )
         if sp.issparse(X):
-            return sp.csr_array(self.points, dtype=X.dtype)
-        if sp.issparse(self.points):
+            return sp.csr_array(points, dtype=X.dtype)
+        if sp.issparse(points):
             raise TypeError("`points` must be dense for dense `X`, got a sparse matrix")
-        return self.points.astype(X.dtype, copy=False)
+        return points.astype(X.dtype, copy=False)
 
     def draw(
         self, n: int, rng: Any = None, *, X: Any = None, kernel: Any = None
@@ -456,14 +456,15 @@ class AccumulationSketch(SizedRecipe):
 
     def draw_matrix(self, n: int, seed: int) -> sp.csr_array:
         """Return the matrix for a seed: see `SizedRecipe.draw_matrix`."""
-        shape = self.size, self.m
+        size = self.size
+        shape = size, self.m
         columns = integers(seed, *shape, n).ravel()
         values = signs(seed, *shape).ravel().astype(np.float64)
-        pointers = np.arange(self.size + 1) * self.m
-        matrix = sp.csr_array((values, columns, pointers), shape=(self.size, n))
+        pointers = np.arange(size + 1) * self.m
+        matrix = sp.csr_array((values, columns, pointers), shape=(size, n))
         matrix.sum_duplicates()
         matrix.eliminate_zeros()
-        matrix.data *= sqrt(n / (self.size * self.m))
+        matrix.data *= sqrt(n / (size * self.m))
         return matrix
 
 
@@ -614,13 +615,12 @@ class RPCholeskySketch(DataSketch):
     def _draw_from(
         self, n: int, rng: np.random.Generator, X: Any, kernel: Any
     ) -> Sketch:
+        size = self.size
         seed = draw_seed(rng)
         rng = np.random.default_rng(seed)
         count = n  # of the samples whose factor fits into memory
-        while count > self.size and not fits(
-            8.0 * count * self.size, unasked=_FACTOR_BYTES
-        ):
-            count = max(self.size, count // 2)
+        while count > size and not fits(8.0 * count * size, unasked=_FACTOR_BYTES):
+            count = max(size, count // 2)
         kernel = as_kernel(kernel)
         rows = np.arange(n)
         taken = X
@@ -630,10 +630,10 @@ class RPCholeskySketch(DataSketch):
         # In single precision, rounding would change the landmarks.
         double = np.float64
         K = SymmetricGram(kernel.resolve(X, rng), taken, dtype=double)
-        _, pivots = partial_cholesky(K, self.size, rng, dtype=double, one_by_one=True)
+        _, pivots = partial_cholesky(K, size, rng, dtype=double, one_by_one=True)
         others = np.setdiff1d(np.arange(count), pivots)
-        chosen = rows[np.concatenate([pivots, rng.permutation(others)])[: self.size]]
-        matrix = rows_of_identity(chosen, sqrt(n / self.size), n)
+        chosen = rows[np.concatenate([pivots, rng.permutation(others)])[:size]]
+        matrix = rows_of_identity(chosen, sqrt(n / size), n)
         return Sketch(matrix, Origin(self, seed))
 
 

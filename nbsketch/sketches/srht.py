@@ -117,11 +117,12 @@ class Cosine(Transform):
 
     def entries(self, part: slice = slice(None)) -> NDArray:
         """Return H[rows[part], :n] by its formula."""
+        n = self.n
         rows = self.rows[part]
         # Subtract whole periods as integers, without rounding.
-        turns = rows[:, None] * (2 * np.arange(self.n) + 1) % (4 * self.n)
-        values = np.cos(turns * (pi / (2 * self.n))) * sqrt(2 / self.n)
-        values[rows == 0] = 1 / sqrt(self.n)
+        turns = rows[:, None] * (2 * np.arange(n) + 1) % (4 * n)
+        values = np.cos(turns * (pi / (2 * n))) * sqrt(2 / n)
+        values[rows == 0] = 1 / sqrt(n)
         return values
 
 
@@ -142,13 +143,14 @@ class Fourier(Transform):
 
     def entries(self, part: slice = slice(None)) -> NDArray:
         """Return H[rows[part], :n] by its formula."""
+        n = self.n
         rows = self.rows[part]
         frequencies = (rows + 1) // 2
-        turns = frequencies[:, None] * np.arange(self.n) % self.n
-        angles = turns * (2 * pi / self.n)
+        turns = frequencies[:, None] * np.arange(n) % n
+        angles = turns * (2 * pi / n)
         is_sine = (rows % 2 == 0) & (rows > 0)
         waves = np.where(is_sine[:, None], -np.sin(angles), np.cos(angles))
-        return waves * (self._factors(rows) / sqrt(self.n))[:, None]
+        return waves * (self._factors(rows) / sqrt(n))[:, None]
 
 
 _TRANSFORMS: dict[str, type[Transform]] = {

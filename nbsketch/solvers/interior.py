@@ -188,12 +188,13 @@ def _inverse(values: NDArray) -> NDArray:
 
 def _certified(p: PiecewiseProblem, point: InteriorPoint) -> Found:
     """Return the solution of a point, and its gap including violated constraints."""
-    residual = p.y[:, None] - p.fitted(point.W, point.b)
+    W = point.W
+    residual = p.y[:, None] - p.fitted(W, point.b)
     losses = np.maximum(p.finite_high * residual, p.low * residual)
     slope, imbalance = p.slope(point.a)
-    rho = p.alpha * point.W - slope
+    rho = p.alpha * W - slope
     gap = float(np.abs(losses - point.a * residual).sum())
     gap += float(np.abs(point.b * imbalance).sum())
     gap += float(np.vdot(rho, rho)) / (2 * p.alpha)
-    penalty = p.alpha / 2 * float(np.vdot(point.W, point.W))
-    return Found(point.W, point.b, float(losses.sum()) + penalty, gap)
+    penalty = p.alpha / 2 * float(np.vdot(W, W))
+    return Found(W, point.b, float(losses.sum()) + penalty, gap)

@@ -172,8 +172,9 @@ class GenericProblem(NewtonProblem):
         The dual point is a balanced combination of two pairs, not `a`. The gap is
         infinite if an intercept needs two pairs and there is only one.
         """
+        weights = self.weights
         free = res[0] + b
-        typical = loss_sums(self.values(res[0]), self.weights)[1]
+        typical = loss_sums(self.values(res[0]), weights)[1]
         pairs = self.balanced_pairs(free, float(b[0]), _ALLOWED * self.tol * typical)
         shift = sum(share * pair.shift for share, pair in pairs)
         res = free - shift
@@ -182,13 +183,13 @@ class GenericProblem(NewtonProblem):
         dual = np.zeros_like(res)
         for share, pair in pairs:
             divergence = losses - self.values(pair.u) - pair.a * (res - pair.u)
-            young += share * float(self.weights @ np.maximum(divergence, 0.0))
+            young += share * float(weights @ np.maximum(divergence, 0.0))
             dual += share * pair.a
         noise = np.abs(losses) + np.abs(self.y * dual)
-        young += _ROUNDING * float(self.weights @ noise)
+        young += _ROUNDING * float(weights @ noise)
         if self.fit_intercept and len(pairs) == 1:
             young = np.inf
-        gradient = self.design.rmv((self.weights * dual)[:, None])
+        gradient = self.design.rmv((weights * dual)[:, None])
         best = np.array([shift])
         return self.certificate(W, best, dual[None], gradient, losses, young)
 

@@ -111,19 +111,20 @@ class BoostedTrees:
 
     def __post_init__(self) -> None:
         """Check that paths lead to leaves and that positions exist."""
+        roots = self.roots
         is_leaf = self.feature < 0
         index = np.arange(len(is_leaf))
-        check_indices("roots", self.roots, len(index))
+        check_indices("roots", roots, len(index))
         check_indices("column", self.column, self.baseline.size)
-        sizes = np.diff(self.roots, append=len(index))
-        if self.roots[0] != 0 or (sizes <= 0).any():
+        sizes = np.diff(roots, append=len(index))
+        if roots[0] != 0 or (sizes <= 0).any():
             raise ValueError("`roots` must ascend from 0, got others")
-        leaves = np.add.reduceat(is_leaf, self.roots, dtype=np.intp)
+        leaves = np.add.reduceat(is_leaf, roots, dtype=np.intp)
         if (sizes != 2 * leaves - 1).any() or leaves.max() > _MOST_LEAVES:
             raise ValueError(
                 f"`roots` must be of binary trees with up to {_MOST_LEAVES} leaves"
             )
-        ends = np.repeat(self.roots + sizes, sizes)
+        ends = np.repeat(roots + sizes, sizes)
         left = self.child[0]
         right = self.child[-1]
         goes_down = (left == index + 1) & (right > left) & (right < ends)

@@ -300,12 +300,13 @@ def fit_encoding(
     name: str, values: Values, targets: NDArray, weights: NDArray
 ) -> Column:
     """Return the encoding of a column, given targets (n, d) and weights of mean one."""
+    data = values.data
     if values.kind == "dates":
-        return DateColumn(name, *_medians(date_parts(values.data), weights))
+        return DateColumn(name, *_medians(date_parts(data), weights))
     if values.kind == "numbers":
-        if np.isinf(values.data).any():
+        if np.isinf(data).any():
             raise infinity(name)
-        fill, marked = _medians(values.data[:, None], weights)
+        fill, marked = _medians(data[:, None], weights)
         return NumberColumn(name, float(fill[0]), marked)
     if values.kind == "nothing":
         return _unused(name, values, "empty")
@@ -313,7 +314,7 @@ def fit_encoding(
         return _order(name, values, weights)
     if len(values.levels) <= MOST_LEVELS:
         return _one_hot(name, values, targets, weights)
-    if len(values.levels) > len(values.data) / 2:
+    if len(values.levels) > len(data) / 2:
         _warn_of_text(name, values, _IDENTIFIER)
         return _unused(name, values, "identifier")
     _warn_of_text(name, values, _CODES)

@@ -63,11 +63,12 @@ class Tree:
         self, kernel: StationaryKernel, training: NDArray, rows: NDArray
     ) -> NDArray:
         """Return the values at preprocessed rows (m, p), of shape (m, d)."""
+        partition = self.partition
         out = np.empty((len(rows), self.coef.shape[1]))
-        leaf = self.partition.route(rows)
+        leaf = partition.route(rows)
         order = np.argsort(leaf, kind="stable")
-        starts = self.partition.starts
-        bounds = np.searchsorted(leaf[order], np.arange(self.partition.n_leaves + 1))
+        starts = partition.starts
+        bounds = np.searchsorted(leaf[order], np.arange(partition.n_leaves + 1))
 
         prepared = self._prepared
 
@@ -76,7 +77,7 @@ class Tree:
             leaf = prepared.get(i)
             if leaf is None:
                 coef = np.ascontiguousarray(self.coef[starts[i] : starts[i + 1]].T)
-                leaf = Product(kernel, training[self.partition.leaf(i)], coef)
+                leaf = Product(kernel, training[partition.leaf(i)], coef)
             if len(prepared) * training.shape[1] < _PACKED:
                 prepared[i] = leaf
             out[mine] = leaf(rows[mine]).T + self.intercept[i]

@@ -130,13 +130,14 @@ class DualProblem:
     def _constant(
         self, res: NDArray, start: float, sigma: float, center: NDArray
     ) -> float:
+        rows = self.rows
         smoothed = np.ones(self.n), self.weights, center, sigma
 
         def slope(b: float) -> float:
-            return self.rows.slopes(b, res, *smoothed)[0]
+            return rows.slopes(b, res, *smoothed)[0]
 
-        if sigma == 0 and self.rows.has_kinks and self.rows.gam == 0:
-            kinks = np.sort(np.concatenate([res - self.rows.eps, res + self.rows.eps]))
+        if sigma == 0 and rows.has_kinks and rows.gam == 0:
+            kinks = np.sort(np.concatenate([res - rows.eps, res + rows.eps]))
             between = (kinks[:-1] + kinks[1:]) / 2
             return float(kinks[bisect_left(between, 0.0, key=slope)])
         return _root(slope, start, 1e-3 * (1e-300 + float(np.abs(res - start).mean())))

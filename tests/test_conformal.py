@@ -662,3 +662,15 @@ def test_a_classifier_without_probabilities_is_refused_by_name():
     model = ConformalClassifier(SketchedKernelClassifier(loss="hinge"))
     with pytest.raises(TypeError, match=r"must have predict_proba, got Sk.*'logistic'"):
         model.fit(X, X[:, 0] > 0)
+
+
+@pytest.mark.parametrize("method", ["split", "cv+", "jackknife+"])
+def test_precomputed_kernels_are_refused_by_name(method):
+    X = np.random.default_rng(0).normal(size=(60, 2))
+    K = GaussianKernel(1.0)(X)
+    model = SketchedKernelRegressor("precomputed", random_state=0)
+    with pytest.raises(ValueError, match="`kernel` must be computed from samples"):
+        ConformalRegressor(model, method=method).fit(K, X[:, 0])
+    part = FrozenEstimator(model.fit(K[:30, :30], X[:30, 0]))
+    frozen = ConformalRegressor(part).fit(K[30:, :30], X[30:, 0])
+    assert frozen.predict_interval(K[:3, :30]).shape == (3, 2)

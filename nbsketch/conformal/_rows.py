@@ -21,7 +21,7 @@ from sklearn.utils.validation import has_fit_parameter
 
 from nbsketch._report.validation import row_weights
 from nbsketch.rows.copies import merged, representatives
-from nbsketch.rows.inputs import check_weights
+from nbsketch.rows.inputs import check_weights, is_pairwise
 from nbsketch.rows.splits import (
     as_folds,
     check_groups,
@@ -64,6 +64,12 @@ def fit_on(estimator: Any, X: Any, y: NDArray, marks: Marks, rows: NDArray) -> A
     """Return a clone of the estimator fitted to some samples; unchanged if frozen."""
     if isinstance(estimator, FrozenEstimator):
         return estimator
+    if is_pairwise(getattr(estimator, "kernel", None)):
+        raise ValueError(
+            "`kernel` must be computed from samples for a conformal fit, got "
+            f"{estimator!r}: pass the samples and a kernel of them, or a fitted "
+            "FrozenEstimator"
+        )
     options = {}
     weights, groups = marks.at(rows)
     if weights is not None:

@@ -194,8 +194,7 @@ class Product:
         landmarks, factors = chosen
         # Vector lanes are landmarks: the values of a row of X are contiguous.
         form: Any = self._form
-        packed = pack_landmarks(form, X, self.dtype)
-        fill_values(packed, landmarks, out, factors[0])
+        fill_values(pack_landmarks(form, X, self.dtype), landmarks, out, factors[0])
         if np.any(factors != factors[0]):
             out *= factors / factors[0]
         return out

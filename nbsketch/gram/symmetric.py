@@ -258,8 +258,7 @@ class _BlockPairs:
         n = self._X.shape[0]
         X = self._X
         index = np.arange(j, min(n, j + _BLOCK_ROWS))
-        landmarks = self._kernel.take(X, index)
-        values = self._kernel(X[i : i + _BLOCK_ROWS], landmarks)
+        values = self._kernel(X[i : i + _BLOCK_ROWS], self._kernel.take(X, index))
         values = np.asarray(values, dtype=self._dtype)
         if self._stored is not None:
             self._stored[i, j] = values

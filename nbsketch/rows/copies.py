@@ -185,8 +185,7 @@ def _are_discrete(values: NDArray, m: int) -> bool:
 
 def _equal_pairs(hashes: NDArray) -> float:
     """Return the number of pairs of equal rows, including each row with itself."""
-    counts = np.unique(hashes, return_counts=True)[1]
-    return float(np.square(counts, dtype=float).sum())
+    return float(np.square(np.unique(hashes, return_counts=True)[1], dtype=float).sum())
 
 
 def _codes(y: Any) -> Any:

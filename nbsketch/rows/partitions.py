@@ -159,8 +159,7 @@ def current_client() -> Any:
     """Return the client of Dask's current cluster; None: this process."""
     if "distributed" not in sys.modules:
         return None
-    get = dask_module("dask.base").get_scheduler()
-    owner = getattr(get, "__self__", None)
+    owner = getattr(dask_module("dask.base").get_scheduler(), "__self__", None)
     return owner if hasattr(owner, "scheduler_info") else None
 
 

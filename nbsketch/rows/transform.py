@@ -241,8 +241,7 @@ def _scores(values: NDArray, quantiles: NDArray, steps: NDArray) -> NDArray:
     ascending = values[order]
     ranks = np.interp(ascending, quantiles, steps)
     if (quantiles[1:] == quantiles[:-1]).any():
-        high = np.interp(-ascending, -quantiles[::-1], -steps[::-1])
-        ranks = (ranks - high) / 2
+        ranks = (ranks - np.interp(-ascending, -quantiles[::-1], -steps[::-1])) / 2
     out = np.empty(len(values))
     out[order] = ranks
     return out

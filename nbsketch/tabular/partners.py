@@ -203,8 +203,7 @@ def lowers_log_loss(
     """
     calibration = calibrate(scores, classes, weights)
     logs = logarithms([calibration.probabilities(scores), values])
-    alone = np.where(np.isnan(logs[1]), np.nan, logs[:1])
-    _, loss = fit_pool(alone, classes, weights)
+    _, loss = fit_pool(np.where(np.isnan(logs[1]), np.nan, logs[:1]), classes, weights)
     return fit_pool(logs, classes, weights)[1] < (1 - _GAIN) * loss
 
 

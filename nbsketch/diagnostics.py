@@ -13,7 +13,14 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from nbsketch._machine.blas import eigh, threads_for
-from nbsketch._report import validation
+from nbsketch._report.validation import (
+    check_choice,
+    check_integer,
+    check_positive,
+    check_real,
+    check_rows,
+    random_generator,
+)
 from nbsketch._sketch_map import SketchMap, draw, resolve, sketched_design
 from nbsketch.kernels import Kernel, as_kernel
 from nbsketch.plots import BLUE, ORANGE, axes_or_new, finish
@@ -84,7 +91,7 @@ def effective_dimension(spectrum: Spectrum, alpha: float) -> float:
     >>> effective_dimension(mu, alpha=0.25)
     2.0
     """
-    alpha = validation.check_positive("alpha", alpha)
+    alpha = check_positive("alpha", alpha)
     values, counts = spectrum.levels()
     return float(counts @ (values / (values + alpha)))
 
@@ -127,7 +134,7 @@ def critical_radius(spectrum: Spectrum, *, noise: float = 1.0) -> float:
     >>> round(critical_radius(mu, noise=2.0), 4)  # sqrt(1/4) = delta^2 / 2
     1.0
     """
-    variance = validation.check_positive("noise", noise) ** 2
+    variance = check_positive("noise", noise) ** 2
     values, counts = spectrum.levels()
     cut = np.append(0, np.cumsum(counts))
     tails = np.append(np.cumsum((counts * values)[::-1])[::-1], 0.0)
@@ -291,13 +298,13 @@ def spectrum(
     >>> print(f"{exact.values[0]:.3f} {sampled.values[0]:.3f}")
     0.699 0.699
     """
-    rows = validation.check_rows("X", X).astype(np.float64, copy=False)
+    rows = check_rows("X", X).astype(np.float64, copy=False)
     n = rows.shape[0]
     if size is None:
         size = n if n <= EXACT_ROWS else LANDMARKS
-    size = validation.check_integer("size", size, high=n)
+    size = check_integer("size", size, high=n)
     recipe = IdentitySketch() if size == n else SubsamplingSketch(size)
-    rngs = validation.random_generator(random_state).spawn(2)
+    rngs = random_generator(random_state).spawn(2)
     resolved = resolve(rows, as_kernel(kernel, bandwidth), rngs[0])
     sketch = draw(rows, resolved, recipe, rngs[1])
     if sketch.is_identity:
@@ -437,11 +444,11 @@ def recommend_size(
     >>> recommend_size(mu, guarantee="satisfiable").size
     147
     """
-    validation.check_choice("guarantee", guarantee, ["practice", *_FACTORS])
+    check_choice("guarantee", guarantee, ["practice", *_FACTORS])
     if density is not None:
         density = _check_density(density)
     if alpha is not None:
-        alpha = validation.check_positive("alpha", alpha)
+        alpha = check_positive("alpha", alpha)
     mu = X
     if not isinstance(X, Spectrum):
         given = "gaussian" if kernel is None else kernel
@@ -465,7 +472,7 @@ def recommend_size(
 
 
 def _check_density(density: float) -> float:
-    return validation.check_real("density", density, low=0, high=1, low_open=True)
+    return check_real("density", density, low=0, high=1, low_open=True)
 
 
 class Satisfiability(NamedTuple):
@@ -634,7 +641,7 @@ def plot_spectrum(
     ('log', 'log')
     """
     if size is not None:
-        size = validation.check_integer("size", size)
+        size = check_integer("size", size)
     square = critical_radius(spectrum, noise=noise) ** 2
     d = statistical_dimension(spectrum, noise=noise)
     ax = axes_or_new(ax)

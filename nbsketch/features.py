@@ -18,7 +18,16 @@ from sklearn.utils.validation import check_is_fitted
 from nbsketch import kernels
 from nbsketch._expansion import expansion_of
 from nbsketch._machine.memory import slices
-from nbsketch._report import validation
+from nbsketch._report.validation import (
+    as_labels,
+    as_numbers,
+    check_finite,
+    check_integer,
+    check_unmasked,
+    declares_parameters,
+    keeping_fitted,
+    random_generator,
+)
 from nbsketch._sketch_map import features_recipe, sketched_design
 from nbsketch.estimators._base import ObjectParameters
 from nbsketch.estimators._summary import summary_lines
@@ -42,7 +51,7 @@ from nbsketch.solvers.scratch import rows_per_block
 _MOST_CLASSES = 20
 
 
-@validation.declares_parameters
+@declares_parameters
 class KernelFeatures(
     SaveMixin,
     ClassNamePrefixFeaturesOutMixin,
@@ -68,7 +77,7 @@ class KernelFeatures(
             Targets for ``bandwidth="auto"``, ignored otherwise. Strings, booleans and
             integers with at most 20 values are class labels.
         """
-        with validation.keeping_fitted(self):
+        with keeping_fitted(self):
             self._fit(X, y)
         return self
 
@@ -105,7 +114,7 @@ class KernelFeatures(
         return tags
 
 
-@validation.declares_parameters
+@declares_parameters
 class SketchedFeatures(KernelFeatures):
     r"""Features whose inner products approximate a kernel through a sketch.
 
@@ -177,7 +186,7 @@ class SketchedFeatures(KernelFeatures):
     @rowwise(lambda method, X, y=None: method.__self__.fit(X, y).transform(X))
     def fit_transform(self, X: ArrayLike, y: Any = None) -> NDArray:
         """Fit and return the features of X: cheaper than `fit` and `transform`."""
-        with validation.keeping_fitted(self):
+        with keeping_fitted(self):
             design = self._fit(X, y, keep=None)
         # Graded features may be X itself, which the user may modify later.
         is_own = isinstance(design, ArrayDesign) and not design.is_graded
@@ -185,7 +194,7 @@ class SketchedFeatures(KernelFeatures):
 
     def _fit(self, X: Any, y: Any, keep: bool | None = False) -> Any:
         X, y = self._training_rows(X, y)
-        rngs = validation.random_generator(self.random_state).spawn(2)
+        rngs = random_generator(self.random_state).spawn(2)
         recipe = features_recipe(self.sketch, self.size, X.shape[0])
         X = sketched.held_rows(X, recipe)
         inputs = self._learn_inputs(X, y, getattr(recipe, "size", X.shape[0]), rngs[0])
@@ -214,7 +223,7 @@ class SketchedFeatures(KernelFeatures):
         return summary_lines(self, [("sketch", sizes)])
 
 
-@validation.declares_parameters
+@declares_parameters
 class RandomFourierFeatures(KernelFeatures):
     r"""Random Fourier features of a Gaussian, Laplacian or Matern kernel.
 
@@ -282,13 +291,13 @@ class RandomFourierFeatures(KernelFeatures):
     def _fit(self, X: Any, y: Any) -> None:
         X, y = self._training_rows(X, y)
         X = sketched.held_rows(X)
-        size = validation.check_integer("size", self.size, low=2)
+        size = check_integer("size", self.size, low=2)
         if size % 2:
             raise ValueError(
                 f"`size` must be even (pairs of cosine and sine), got {size}"
             )
         # Two streams: the frequencies do not depend on the choice of the bandwidth.
-        kernel_rng, rng = validation.random_generator(self.random_state).spawn(2)
+        kernel_rng, rng = random_generator(self.random_state).spawn(2)
         inputs = self._learn_inputs(X, y, size, kernel_rng)
         X = inputs.rows
         kernel: Any = inputs.kernel
@@ -360,12 +369,12 @@ def as_targets(y: Any, n: int) -> NDArray:
             "`y` must be passed for bandwidth='auto', got None: pass targets, or "
             "bandwidth='median'"
         )
-    validation.check_unmasked("y", y)
+    check_unmasked("y", y)
     values = np.asarray(y)
     if values.dtype.kind == "O":
-        values = np.asarray(validation.as_labels("y", y).tolist())
+        values = np.asarray(as_labels("y", y).tolist())
         if values.dtype.kind == "O":
-            values = np.asarray(validation.as_numbers(values))
+            values = np.asarray(as_numbers(values))
     if values.ndim not in (1, 2) or len(values) != n:
         raise ValueError(f"`y` must have shape ({n},) or ({n}, d), got {values.shape}")
     classes = np.unique(values) if values.dtype.kind in "OUSbiu" else np.empty(0)
@@ -373,5 +382,5 @@ def as_targets(y: Any, n: int) -> NDArray:
     if values.ndim == 1 and len(classes) and is_label:
         return (values[:, None] == classes).astype(float)
     targets = values.reshape(n, -1).astype(float)
-    validation.check_finite("y", targets.reshape(values.shape))
+    check_finite("y", targets.reshape(values.shape))
     return targets

@@ -16,7 +16,12 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import brentq
 
 from nbsketch._machine.blas import eigh, threads_for
-from nbsketch._report import validation
+from nbsketch._report.validation import (
+    check_choice,
+    check_positive,
+    check_rows,
+    random_generator,
+)
 from nbsketch.kernels import Kernel, as_kernel
 
 __all__ = ["alpha_for_dimension", "ridge_leverage_scores"]
@@ -98,9 +103,9 @@ def ridge_leverage_scores(
     >>> print(f"{scores.argmax()} {scores[-1]:.2f} {np.median(scores):.2f}")
     99 0.91 0.04
     """
-    rows = validation.check_rows("X", X).astype(np.float64, copy=False)
-    validation.check_choice("method", method, METHODS)
-    rng = validation.random_generator(random_state)
+    rows = check_rows("X", X).astype(np.float64, copy=False)
+    check_choice("method", method, METHODS)
+    rng = random_generator(random_state)
     problem = _RegularizedGram.of(rows, as_kernel(kernel).resolve(rows, rng), alpha)
     if method == "exact" or (method == "auto" and problem.n <= _EXACT_ROWS):
         return problem.exact()
@@ -142,9 +147,9 @@ def alpha_for_dimension(
     >>> round(float(ridge_leverage_scores(X, "gaussian", alpha).sum()), 6)
     10.0
     """
-    rows = validation.check_rows("X", X).astype(np.float64, copy=False)
-    dimension = validation.check_positive("dimension", dimension)
-    rng = validation.random_generator(random_state)
+    rows = check_rows("X", X).astype(np.float64, copy=False)
+    dimension = check_positive("dimension", dimension)
+    rng = random_generator(random_state)
     resolved = as_kernel(kernel).resolve(rows, rng)
     size = min(rows.shape[0], max(_SPECTRUM_ROWS, int(4 * dimension)))
     chosen = rng.choice(rows.shape[0], size, replace=False)
@@ -171,7 +176,7 @@ class _RegularizedGram(NamedTuple):
 
     @classmethod
     def of(cls, rows: Any, kernel: Kernel, alpha: float) -> _RegularizedGram:
-        ridge = rows.shape[0] * validation.check_positive("alpha", alpha)
+        ridge = rows.shape[0] * check_positive("alpha", alpha)
         return cls(rows, kernel, ridge, kernel.diag(rows).astype(np.float64))
 
     @property

@@ -20,7 +20,19 @@ from nbsketch._quantiles import (
     moved_outwards,
     uncrossed,
 )
-from nbsketch._report import validation
+from nbsketch._report.validation import (
+    as_labels,
+    as_numbers,
+    check_choice,
+    check_length,
+    check_level,
+    declares_parameters,
+    explaining,
+    fault,
+    keeping_fitted,
+    masked_fault,
+    warn,
+)
 from nbsketch.conformal._left_out import (
     Models,
     Refits,
@@ -49,7 +61,7 @@ _ROUNDING = 1e-12
 _BLOCK = 1 << 22
 
 
-@validation.declares_parameters
+@declares_parameters
 class Calibrated(MetaEstimatorMixin, BaseEstimator, ABC):
     """Base of the conformal estimators.
 
@@ -112,10 +124,10 @@ class Calibrated(MetaEstimatorMixin, BaseEstimator, ABC):
             Group of each sample: for `predict_interval` with `groups`, for splitters
             that use groups, and for an estimator with its own `cv` and `groups`.
         """
-        with validation.keeping_fitted(self):
+        with keeping_fitted(self):
             for name, value in {"X": X, "y": y, "sample_weight": sample_weight}.items():
                 check_in_memory(name, value, "a conformal fit")
-            validation.check_choice("method", self.method, self._methods)
+            check_choice("method", self.method, self._methods)
             self._nominal(None)
             of_classes = isinstance(self, ClassifierScore)
             inner = self.estimator
@@ -138,8 +150,8 @@ class Calibrated(MetaEstimatorMixin, BaseEstimator, ABC):
                 self._fit(X, targets, marks)
             except ValueError as error:
                 # Missing values are named by rows of X, not of a subset.
-                message = validation.masked_fault("X", X)
-                message = message or validation.fault("X", X, may_be_text=True)
+                message = masked_fault("X", X)
+                message = message or fault("X", X, may_be_text=True)
                 if message and str(error).startswith("Input X contains"):
                     raise ValueError(message) from error
                 raise
@@ -199,7 +211,7 @@ class Calibrated(MetaEstimatorMixin, BaseEstimator, ABC):
         check_is_fitted(self)
         values = self._values(X)
         targets = self._checked_targets(y)
-        validation.check_length("y", targets, len(values))
+        check_length("y", targets, len(values))
         if self.groups_ is not None and groups is None:
             raise ValueError("`groups` must be passed, as in `fit`, got None")
         marks = self._of_new_rows(sample_weight, groups, len(values))
@@ -267,7 +279,7 @@ class Calibrated(MetaEstimatorMixin, BaseEstimator, ABC):
 
     def _nominal(self, coverage: float | None) -> float:
         coverage = self.coverage if coverage is None else coverage
-        return validation.check_level("coverage", coverage)
+        return check_level("coverage", coverage)
 
     def _adapted(self, coverage: float) -> float:
         """Return the coverage to calibrate for, as changed by `update`."""
@@ -313,7 +325,7 @@ class Calibrated(MetaEstimatorMixin, BaseEstimator, ABC):
         return marks
 
 
-@validation.declares_parameters
+@declares_parameters
 class ConformalClassifier(ClassifierScore, LogProbabilities, Calibrated):
     r"""Prediction sets that contain the label with a given probability.
 
@@ -372,7 +384,7 @@ class ConformalClassifier(ClassifierScore, LogProbabilities, Calibrated):
     _methods: ClassVar = "lac", "aps"
 
     def _training_targets(self, y: Any) -> NDArray:
-        with validation.explaining({"y": y}, labels=True):
+        with explaining({"y": y}, labels=True):
             labels = labels_of_rows("y", y)
             check_classification_targets(labels)
         self.classes_ = np.unique(labels)
@@ -381,7 +393,7 @@ class ConformalClassifier(ClassifierScore, LogProbabilities, Calibrated):
     def _set_estimator(self, estimator: Any) -> None:
         super()._set_estimator(estimator)
         labels = [*self.classes_.tolist(), *np.asarray(estimator.classes_).tolist()]
-        validation.as_labels("y", np.array(labels, dtype=object))  # as in training
+        as_labels("y", np.array(labels, dtype=object))  # as in training
         self.classes_ = np.union1d(self.classes_, estimator.classes_)
 
     def _split(
@@ -390,7 +402,7 @@ class ConformalClassifier(ClassifierScore, LogProbabilities, Calibrated):
         fitted, held = super()._split(X, y, groups, distinct)
         lost = np.setdiff1d(y[held], y[fitted])
         if len(lost) and not isinstance(self.estimator, FrozenEstimator):
-            validation.warn(
+            warn(
                 f"class {lost[0]!s} has calibration samples but no training sample, so "
                 "its probability is 0: pass cv=StratifiedKFold(), or shuffle the data"
             )
@@ -454,7 +466,7 @@ class ConformalClassifier(ClassifierScore, LogProbabilities, Calibrated):
         return out
 
 
-@validation.declares_parameters
+@declares_parameters
 class ConformalRegressor(RegressorScore, Calibrated):
     r"""Prediction intervals with guaranteed coverage for any regressor.
 
@@ -536,8 +548,8 @@ class ConformalRegressor(RegressorScore, Calibrated):
     _methods: ClassVar = "split", "cqr", *_LEAVING_OUT
 
     def _training_targets(self, y: Any) -> NDArray:
-        targets = validation.as_numbers(y)
-        with validation.explaining({"y": y}):
+        targets = as_numbers(y)
+        with explaining({"y": y}):
             return check_array(targets, ensure_2d=False, dtype=float, input_name="y")
 
     def _fit(self, X: Any, y: NDArray, marks: Marks) -> None:

@@ -25,8 +25,15 @@ from sklearn.utils.validation import check_array, check_is_fitted
 
 from nbsketch._expansion import expansion_of
 from nbsketch._onnx import write_onnx
-from nbsketch._report import validation
 from nbsketch._report.progress import watching
+from nbsketch._report.validation import (
+    as_labels,
+    check_magnitude,
+    check_positives,
+    declares_parameters,
+    explaining,
+    warn,
+)
 from nbsketch.estimators._summary import entries_of, summary_text
 from nbsketch.files import SaveMixin
 from nbsketch.fitting.callbacks import CallbackSupportMixin, watched_fit
@@ -118,7 +125,7 @@ class ClassifierScore(ClassifierMixin):
         sample_weight : array of shape (n,) or None, default=None
             Non-negative weights. None: equal weights.
         """
-        y = y if inputs.is_dask(y) else validation.as_labels("y", y)
+        y = y if inputs.is_dask(y) else as_labels("y", y)
         return score_of(self, accuracy_score, X, y, sample_weight)
 
 
@@ -134,7 +141,7 @@ class LogProbabilities:
 def score_of(model: Any, metric: Callable, X: Any, y: Any, weights: Any) -> float:
     """Evaluate a metric on the predictions for arrays or Dask collections."""
     y, predictions, weights = inputs.predicted(model, X, y, weights)
-    with validation.explaining({"y": y, "sample_weight": weights}, labels=True):
+    with explaining({"y": y, "sample_weight": weights}, labels=True):
         return metric(y, predictions, sample_weight=weights)
 
 
@@ -193,7 +200,7 @@ def _with_parameters(name: str, value: Any) -> Any:
     return value if is_object else None
 
 
-@validation.declares_parameters
+@declares_parameters
 class KernelExpansion(SaveMixin, CallbackSupportMixin, ObjectParameters, BaseEstimator):
     """Base of the estimators that predict with a kernel expansion on landmarks."""
 
@@ -253,7 +260,7 @@ class KernelExpansion(SaveMixin, CallbackSupportMixin, ObjectParameters, BaseEst
         """
         X, y, sample_weight = inputs.training_data(self, X, y, sample_weight, **options)
         if y.shape[1:] == (1,) and not self.__sklearn_tags__().target_tags.multi_output:
-            validation.warn(
+            warn(
                 "A column-vector y was passed when a 1d array was expected: `y` has "
                 f"shape {y.shape} and is flattened; pass y.ravel() to avoid this "
                 "warning",
@@ -284,11 +291,11 @@ class KernelExpansion(SaveMixin, CallbackSupportMixin, ObjectParameters, BaseEst
                 "`X_val` and `y_val` must be passed together, got only one of them"
             )
         rows = inputs.checked_rows(self, X_val, dtype=X.dtype, name="X_val")
-        with validation.explaining({"y_val": y_val}):
+        with explaining({"y_val": y_val}):
             targets = check_array(
                 y_val, dtype=float, ensure_2d=False, input_name="y_val"
             )
-        validation.check_magnitude("y_val", targets)
+        check_magnitude("y_val", targets)
         targets = targets.reshape(len(targets), -1)
         expected = rows.shape[0], Y.shape[1]
         if targets.shape != expected:
@@ -357,7 +364,7 @@ class KernelExpansion(SaveMixin, CallbackSupportMixin, ObjectParameters, BaseEst
         return tags
 
 
-@validation.declares_parameters
+@declares_parameters
 class SketchedModel(KernelExpansion, ABC):
     """Base of the estimators that minimize a penalized objective.
 
@@ -464,7 +471,7 @@ class SketchedModel(KernelExpansion, ABC):
         list of estimators
             Fitted copies, in the order of `alphas`.
         """
-        penalties = validation.check_positives("alphas", alphas)
+        penalties = check_positives("alphas", alphas)
         model = clone(self).set_params(callback=self.callback)  # clones copy methods
         problem = model.prepare(X, y, sample_weight, groups)
         problem.plan.check_has_path()
@@ -498,7 +505,7 @@ class SketchedModel(KernelExpansion, ABC):
         """Set the attributes that are not common (here none), and check the model."""
 
 
-@validation.declares_parameters
+@declares_parameters
 class IterativeModel(SketchedModel):
     """Base of the estimators with an iterative solver, and its parameters."""
 

@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from nbsketch._jit import csr
 from nbsketch._jit.threads import run_slices
 from nbsketch._machine.memory import fits
-from nbsketch._report import validation
 from nbsketch._report.fields import (
     choice,
     count,
@@ -25,6 +24,7 @@ from nbsketch._report.fields import (
     rules,
     share,
 )
+from nbsketch._report.validation import check_integer, check_rows, random_generator
 from nbsketch.gram import SymmetricGram
 from nbsketch.gram.form import take_rows
 from nbsketch.kernels import as_kernel
@@ -267,7 +267,7 @@ class SparseJLSketch(SizedRecipe):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.nonzeros is not None:
-            validation.check_integer("nonzeros", self.nonzeros, high=self.size)
+            check_integer("nonzeros", self.nonzeros, high=self.size)
 
     def draw_matrix(self, n: int, seed: int) -> sp.csr_array:
         """Return the matrix for a seed: see `SizedRecipe.draw_matrix`."""
@@ -336,7 +336,7 @@ class IdentitySketch(SketchRecipe):
         self, n: int, rng: Any = None, *, X: Any = None, kernel: Any = None
     ) -> IdentityMatrix:
         """Draw the sketch of n samples: see `SketchRecipe.draw`."""
-        n = validation.check_integer("n", n)
+        n = check_integer("n", n)
         return IdentityMatrix(rows_of_identity(np.arange(n), 1.0, n))
 
 
@@ -367,7 +367,7 @@ class LandmarkSketch(SketchRecipe):
 
     def __post_init__(self) -> None:
         given = self.points if sp.issparse(self.points) else np.array(self.points)
-        object.__setattr__(self, "points", validation.check_rows("points", given))
+        object.__setattr__(self, "points", check_rows("points", given))
 
     def __repr__(self) -> str:
         return f"LandmarkSketch(points=<{self.size} rows>)"
@@ -482,10 +482,10 @@ class DataSketch(SizedRecipe):
         n = self._check_rows(n)
         if X is None or kernel is None:
             raise TypeError(self._no_data)
-        X = validation.check_rows("X", X)
+        X = check_rows("X", X)
         if X.shape[0] != n:
             raise ValueError(f"`X` must have n = {n} rows, got shape {X.shape}")
-        return self._draw_from(n, validation.random_generator(rng), X, kernel)
+        return self._draw_from(n, random_generator(rng), X, kernel)
 
     @abstractmethod
     def _draw_from(
@@ -661,7 +661,7 @@ def as_recipe(
     """
     family = _BY_NAME.get(sketch) if isinstance(sketch, str) else None
     if family is not None and issubclass(family, SizedRecipe):
-        validation.check_integer(f"{prefix}size", size)
+        check_integer(f"{prefix}size", size)
     recipe = named_object("sketch", sketch, _BY_NAME, SketchRecipe, prefix, size=size)
     if isinstance(recipe, SizedRecipe):
         recipe.check_size(n, f"{prefix}size")

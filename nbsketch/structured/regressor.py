@@ -30,8 +30,15 @@ from sklearn.utils.validation import check_is_fitted
 
 from nbsketch._expansion import PivotedCholesky
 from nbsketch._machine.blas import eigh
-from nbsketch._report import validation
 from nbsketch._report.progress import report, watching
+from nbsketch._report.validation import (
+    check_integer,
+    check_positive,
+    check_rows,
+    declares_parameters,
+    random_generator,
+    row_weights,
+)
 from nbsketch._sketch_map import (
     SketchMap,
     draw,
@@ -121,7 +128,7 @@ class OutputSpace(ObjectParameters):
         )
 
 
-@validation.declares_parameters
+@declares_parameters
 class OutputEmbedding(SaveMixin, OutputSpace, BaseEstimator):
     r"""Kernel losses for any regressor: encode outputs as vectors and decode vectors.
 
@@ -192,7 +199,7 @@ class OutputEmbedding(SaveMixin, OutputSpace, BaseEstimator):
         """
         kernel, rows = check_training_outputs(self, Y)
         places = places_of(kernel, rows)
-        rng = validation.random_generator(self.random_state)
+        rng = random_generator(self.random_state)
         recipe = default_sketch(self.sketch, self.size, len(places[0]))
         self.output_kernel_, self.output_sketch_ = draw_outputs(
             kernel, rows, recipe, self.size, rng
@@ -265,7 +272,7 @@ class OutputEmbedding(SaveMixin, OutputSpace, BaseEstimator):
         self, Z: ArrayLike, k: int, candidates: Any, candidate_sets: Any
     ) -> tuple[TopK, OneSet | SetPerRow]:
         check_is_fitted(self)
-        h = as_double(validation.check_rows("Z", Z, n_features=self.output_rank_))
+        h = as_double(check_rows("Z", Z, n_features=self.output_rank_))
         sets = choose_set(self._training, candidates, candidate_sets, len(h))
         return best_of(sets, k, [(0, h)], len(h)), sets
 
@@ -279,7 +286,7 @@ def _values(
         yield start, sketch_map.times(X[start : start + step], coef)
 
 
-@validation.declares_parameters
+@declares_parameters
 class InputOutputKernelRegressor(
     SaveMixin, CallbackSupportMixin, OutputSpace, BaseEstimator
 ):
@@ -431,9 +438,9 @@ class InputOutputKernelRegressor(
             they raise a ValueError.
         """
         with watched_fit(self):
-            validation.check_positive("alpha", self.alpha)
+            check_positive("alpha", self.alpha)
             if self.output_rank is not None:
-                validation.check_integer("output_rank", self.output_rank)
+                check_integer("output_rank", self.output_rank)
             self.seconds_: dict[str, float] = {}
             X, Y, sample_weight = loaded(X, Y=Y, sample_weight=sample_weight)
             kernel, output_kernel, rows = self._check(X, Y, sample_weight)
@@ -614,7 +621,7 @@ class InputOutputKernelRegressor(
     ) -> Any:
         """Draw both sketches; return the inputs as passed to their kernel."""
         weights = rows.relative_weights
-        rng, output_rng = validation.random_generator(self.random_state).spawn(2)
+        rng, output_rng = random_generator(self.random_state).spawn(2)
         size = self.output_size
         recipe = default_sketch(self.output_sketch, size, n_outputs)
         self.output_kernel_, self.output_sketch_ = draw_outputs(
@@ -645,7 +652,7 @@ class InputOutputKernelRegressor(
             targets = principal_targets(self.output_kernel_, rows.y, rng, weights)
             size = len(X)
             if self.size is not None:
-                size = min(validation.check_integer("size", self.size), size)
+                size = min(check_integer("size", self.size), size)
             if targets.size:  # else identical outputs
                 target = sketched.TuningTarget(targets, weights)
                 inputs = sketched.learn_inputs(X, target, self.kernel, size, rng)
@@ -669,7 +676,7 @@ class InputOutputKernelRegressor(
             with self._stage("inputs: solve"):
                 T = targets[:]
                 dense = T.toarray(order="F") if sp.issparse(T) else T
-                w = validation.row_weights(weights, K)
+                w = row_weights(weights, K)
                 shift = len(K) * self.alpha
                 self.coef_ = solve_shifted(K.T, dense, shift, w, self.alpha)
             self.rank_ = len(self.coef_)

@@ -375,7 +375,7 @@ def test_sample_weight_of_two_axes_is_named(columns):
         labels = y if is_regressor(model) else y > 0
         calls = [getattr(clone(model), "partial_fit", model.fit), clone(model).fit]
         for call in (*calls, clone(model).fit(X, labels).score):
-            for given in (weights, weights.tolist(), pd.DataFrame(weights)):
+            for given in (weights, pd.DataFrame(weights)):
                 with pytest.raises(ValueError, match=words):
                     call(X, labels, sample_weight=given)
     structured = InputOutputKernelRegressor()

@@ -16,6 +16,7 @@ from nbsketch.losses import (
     LogisticLoss,
     Loss,
     PinballLoss,
+    PoissonLoss,
     SquaredEpsilonInsensitiveLoss,
     SquaredHingeLoss,
 )
@@ -26,6 +27,7 @@ from nbsketch.solvers._linear import cholesky
 from nbsketch.solvers._linear.cholesky import LowRankPreconditioner
 from nbsketch.solvers._linear.conjugate_gradients import StoredMatrix
 from nbsketch.solvers.row_loss import row_loss
+from nbsketch.solvers.solution import State
 
 LOSSES = [
     HuberLoss(0.3),
@@ -238,6 +240,17 @@ def test_a_path_is_that_of_single_solutions(loss):
         alone = solve_dual(K, y, loss, alpha, tol=1e-7, random_state=0)
         assert solution.converged and alone.converged
         assert_allclose(solution.objective, alone.objective, rtol=1e-6)
+
+
+def test_a_start_worse_than_a_constant_is_left():
+    X = np.linspace(0, 1, 40)[:, None]
+    y = np.random.default_rng(0).poisson(np.exp(X[:, 0])).astype(float)
+    K = GaussianKernel(1.0)(X)
+    start = State(np.full(40, 100.0), 0.0, np.zeros(40))
+    found = solve_dual(K, y, PoissonLoss(), 1e-3, state=start, random_state=0)
+    cold = solve_dual(K, y, PoissonLoss(), 1e-3, random_state=0)
+    assert found.converged
+    assert_allclose(found.objective, cold.objective, rtol=1e-3)
 
 
 def test_a_start_that_leads_astray_in_its_second_step_is_given_up():

@@ -317,8 +317,9 @@ def check_as_many(name: str, value: Any, X: Any) -> None:
 
     Other checks reject text instead of numbers, and data without rows.
     """
-    if name == "sample_weight" and getattr(value, "ndim", 1) > 1:
-        raise ValueError(f"`{name}` must have shape (n,), got {value.shape}")
+    ndim = np.ndim(value) if isinstance(value, list) else getattr(value, "ndim", 1)
+    if name == "sample_weight" and ndim > 1:
+        raise ValueError(f"`{name}` must have shape (n,), got {np.shape(value)}")
     n = _n_rows(X)
     m = _n_rows(value)
     counted = isinstance(n, Integral) and isinstance(m, Integral) and n != 0

@@ -167,10 +167,11 @@ class DualProblem:
     def _noise(self, res: NDArray, a: NDArray, losses: NDArray, error: float) -> float:
         """Return the increase of the gap by independent errors of predictions."""
         values = self.rows.values
-        both = (values(res + error) + values(res - error)) / 2 - losses
+        with np.errstate(invalid="ignore"):  # infinite losses: then the gap is infinite
+            both = (values(res + error) + values(res - error)) / 2 - losses
         slopes = self.point(res, 0.0, np.zeros(self.n)).a - a
         linear = error * float(np.linalg.norm(self.weights * slopes))
-        return (float(self.weights @ np.maximum(both, 0)) + linear) / self.n
+        return (float(self.weights @ np.fmax(both, 0)) + linear) / self.n
 
 
 def _root(slope: Any, start: float, width: float) -> float:

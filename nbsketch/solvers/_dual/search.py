@@ -307,6 +307,11 @@ class DualSearch:
         """Search until certified, stalled or at a limit; return the best point."""
         p = self.problem
         yield from self._begin(self.start)
+        cold = cold_start(p)
+        values = p.rows.values
+        # Exponential losses of another penalty may overflow.
+        if p.weights @ (values(self._res) - values(p.y - p.spread(cold.intercept))) > 0:
+            yield from self._begin(cold)
         yield from self._certify(p.feasible(self.c))
         self.floor = _ROUNDING * self.best.scale
         self._begin_round(self.sigma)

@@ -67,7 +67,7 @@ LONGEST_FILE = 4600  # tokens of code
 # What the package has at most, tokens to the next thousand. A commit that raises it or
 # the number of files says why; the others only fall.
 MOST_FILES = 190
-MOST_TOKENS = 292_000
+MOST_TOKENS = 291_000
 MOST_PACKED = 11  # assignments `a, b = x, y`
 MOST_PACKED_CONSTANTS = 0  # those outside functions
 MOST_SCATTERED = 55  # constants between functions and classes

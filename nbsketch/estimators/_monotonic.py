@@ -38,7 +38,7 @@ from nbsketch.solvers.interior import PiecewiseProblem, solve_piecewise
 # Lines per constrained column and half of the knots per line: with 300 lines violations
 # are 1.6 times as large, in 60 % of the time (a function of 6 columns, 1500 samples).
 # Quantiles alone as knots leave violations of 11 to 44 % of the range of predictions
-# (120 and 500 normal samples of 3 columns), both kinds at most 2 %.
+# (monotone functions of 3 normal columns, 120 and 500 samples), both kinds at most 2 %.
 _LINES = 1000
 _KNOTS = 20
 # Lines and knots for measuring the remaining violation: other lines, denser knots.

@@ -317,9 +317,10 @@ def check_as_many(name: str, value: Any, X: Any) -> None:
 
     Other checks reject text instead of numbers, and data without rows.
     """
-    ndim = np.ndim(value) if isinstance(value, list) else getattr(value, "ndim", 1)
-    if name == "sample_weight" and ndim > 1:
-        raise ValueError(f"`{name}` must have shape (n,), got {np.shape(value)}")
+    if name == "sample_weight":
+        array = np.array(value) if isinstance(value, list) else value
+        if getattr(array, "ndim", 1) > 1:
+            raise ValueError(f"`{name}` must have shape (n,), got {array.shape}")
     n = _n_rows(X)
     m = _n_rows(value)
     counted = isinstance(n, Integral) and isinstance(m, Integral) and n != 0

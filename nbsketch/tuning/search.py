@@ -181,7 +181,8 @@ class Descents(NamedTuple):
             others = self.rows.draw(self.rng, _CHECK)
             if self._exact(others).left_out(point) < _CLEAN:
                 return self.by_evidence(start)
-        return self._from_afar(point) if self.rows.is_noisy else point
+        goes_on = self.rows.is_noisy and not self.budget.is_spent
+        return self._from_afar(point) if goes_on else point
 
     def learn_briefly(
         self,

@@ -4,8 +4,8 @@ r"""Search for length scales: exact ridge regression on blocks, or evidence.
    rounds on small blocks of neighboring rows, see `nbsketch.tuning.blocks`. Blocks do
    not see whether a function is smooth from afar, so with noise the evidence of random
    rows is maximized from there. That point is used if the product of the errors of
-   blocks and of random rows is lower (64 fits to functions with noise: 0.6 to 1.07,
-   on average 0.94 of the error, in 1.15 of the time; tables hardly change).
+   blocks and of random rows is lower (60 fits to functions with noise: 0.74 to 1.04,
+   on average 0.93 of the error, in 1.24 of the time; tables hardly change).
 2. Few rows, or targets with hardly any noise: the evidence of 600 rows is minimized
    until it is flat. The leave-one-out error of other rows decides whether the point is
    better than its start. If not, or if there is hardly any noise, the search restarts

@@ -55,7 +55,7 @@ class Partition:
             raise ValueError("`order` must have each row in one leaf, got others")
         child = self.child
         # Children come after their parents, so that no path has a cycle.
-        inner = (child > np.arange(len(self.child))) & (child < len(child) - 1)
+        inner = (child > np.arange(len(child))) & (child < len(child) - 1)
         at_leaf = (child >= 0) & (child < self.n_leaves)
         if not np.where(self.feature < 0, at_leaf, inner).all():
             raise ValueError("`child` must be of a binary tree, got other nodes")

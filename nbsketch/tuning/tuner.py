@@ -155,12 +155,12 @@ def tune(
 
     Log length scales and log penalty are searched by BFGS with bounded steps. The
     criterion is the leave-one-out error and the evidence of exact ridge regression on
-    small blocks of neighboring rows; with fewer than 3000 rows or without noise it is
-    the evidence of 600 rows, checked by the leave-one-out error of others. See
-    `nbsketch.tuning.search`. With more than 50 features, relevant features are first
-    selected by tests on ranks, and the others are dropped; see
-    `nbsketch.tuning.screening`. Equal length scales are a candidate in the final
-    comparison.
+    small blocks of neighboring rows; then, with noise, the evidence of 600 random rows,
+    checked by the leave-one-out errors of both. With fewer than 3000 rows or without
+    noise it is that evidence alone. See `nbsketch.tuning.search`. With more than 50
+    features, relevant features are first selected by tests on ranks, and the others are
+    dropped; see `nbsketch.tuning.screening`. Equal length scales are a candidate in the
+    final comparison.
 
     Parameters
     ----------
